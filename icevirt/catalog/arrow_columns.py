@@ -119,7 +119,8 @@ class LabelColumns:
         data, starts = bytes_of(labels)
         length = np.diff(starts)[rows]
         codes = self._dtypes.numbered(dtypes)[rows]
-        size = np.array([_itemsize(text) for text in self._dtypes.texts], np.int64)
+        kinds = (np.dtype(text).itemsize if text else 0 for text in self._dtypes.texts)
+        size = np.array([each or 1 << 62 for each in kinds], np.int64)  # no type: no labels fit
         if (length % size[codes]).any():
             raise ValueError("labels are cut short")
         long, short = length > _SHORT, length <= _SHORT
@@ -145,11 +146,6 @@ class LabelColumns:
             starts=starts,
             dtype=self._dtypes.coded(columns["dtype"]),
         )
-
-
-def _itemsize(text: str | None) -> int:
-    """Return the bytes of a value; where no type is said, more than there can be."""
-    return (np.dtype(text).itemsize if text else 0) or 1 << 62
 
 
 class Codes:
@@ -250,6 +246,15 @@ def place_of(
     place[rows] = places
     found: NDArray[np.int64] = place[numbers]
     return found
+
+
+def rows_at(held: NDArray[np.integer], rows: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return where each of some rows stands among ``held``, -1 where it does not."""
+    if not len(held):
+        return np.full(len(rows), -1, np.int64)
+    order = np.argsort(held, kind="stable")
+    at = order[np.minimum(np.searchsorted(held, rows, sorter=order), len(held) - 1)]
+    return np.where(held[at] == rows, at, -1)
 
 
 def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:

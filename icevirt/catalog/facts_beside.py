@@ -61,9 +61,13 @@ def fact_row(row: int, array: ScannedArray, asked: Fact) -> dict[str, Any]:
 
 def write_facts(storage: Storage, part: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write facts of some files of a part."""
-    if not rows:
-        return
-    columns = {name: [row[name] for row in rows] for name, _ in catalog.MORE}
+    if rows:
+        columns = {name: [row[name] for row in rows] for name, _ in catalog.MORE}
+        write_fact_columns(storage, part, columns)
+
+
+def write_fact_columns(storage: Storage, part: str, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write facts of some files of a part, given as the columns of a table."""
     tables = catalog.tables_of(part)
     raw = encode_table(columns, catalog.MORE, tables)
     name = f"{tables}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
@@ -110,7 +114,11 @@ def read_beside(
     objects = objects_of(storage, parts)
     named = [(number, path) for number, name in enumerate(parts) for path in objects.get(name, ())]
     files = places_by_part(part, len(parts)) if named else []
-    coded = {"path": Codes(CHECKS["path"]), "digest": Codes(), "schema": Codes(_check_schema)}
+    coded = {
+        "path": Codes(CHECKS["path"]),
+        "digest": Codes(),
+        "schema": Codes(lambda text: check_schema(text) if text else None),
+    }
     columns = {name: Column(np.dtype(np.int64)) for name in ("file", "asked", "nbytes", *coded)}
     labels = LabelColumns()
     tables = read_tables(storage, (path for _, path in named), _FACTS, coded=_CODED)
@@ -140,11 +148,6 @@ def read_beside(
         nbytes=Counts(taken["nbytes"]),
         labels=labels.taken(),
     )
-
-
-def _check_schema(text: str | None) -> None:
-    if text:
-        check_schema(text)
 
 
 @dataclass(slots=True)

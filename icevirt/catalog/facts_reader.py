@@ -40,6 +40,7 @@ from icevirt.catalog.arrow_columns import (
     one_array,
     place_of,
     places_by_part,
+    rows_at,
     rows_of,
 )
 from icevirt.catalog.facts_beside import BesideReader
@@ -85,7 +86,11 @@ def read_facts(
     ``chosen`` says which rows of the parts describe the files; the columns of these are shared.
     """
     found = _GatheredFacts(files, chosen)
-    order = [*_in_order(len(parts), chosen.part)]
+    runs = places_by_part(chosen.part, len(parts))
+    # by the first of their files: those of one part are neighbours nearly always, and so the
+    # columns come in order
+    first = sorted((int(run[0]), part) for part, run in enumerate(runs) if len(run))
+    order = [(part, runs[part]) for _, part in first]
     names = [parts[part] for part, _ in order]
     both = zip(
         order,
@@ -95,34 +100,18 @@ def read_facts(
     )
     for (part, places), table, arrays in both:
         with telling_damage(catalog.path_of("files", parts[part])):
-            rows = _rows_at(numbers_of(table["row"]), chosen.row[places])
+            rows = rows_at(numbers_of(table["row"]), chosen.row[places])
+            if (rows < 0).any():
+                raise ValueError("files are missing")
             found.add(rows_of(table, rows), arrays, places)
     pa.default_memory_pool().release_unused()
     return found.closed(storage, parts)
-
-
-def _in_order(parts: int, part: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield parts and the places of their files, in the order of the first of these.
-
-    Files of one part are neighbours nearly always, so that the columns come in order.
-    """
-    runs = places_by_part(part, parts)
-    for number in sorted(range(parts), key=lambda number: int(runs[number][:1].sum())):
-        if len(runs[number]):
-            yield number, runs[number]
 
 
 def _read(storage: Storage, table: str, parts: Iterable[str], columns: list[str]) -> Iterator[Any]:
     paths = (catalog.path_of(table, part) for part in parts)
     coded = [name for name in columns if name in _NUMBERED]
     return read_tables(storage, paths, columns, coded=coded)
-
-
-def _rows_at(there: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return where the files with these row numbers stand in the table."""
-    order = np.argsort(there)
-    at: NDArray[np.int64] = order[np.searchsorted(there, rows, sorter=order)]
-    return at
 
 
 class _GatheredFacts:
@@ -186,7 +175,15 @@ class _GatheredFacts:
         good = np.ones(len(self._sources), np.bool_)
         good[of_bad] = False
         files = np.flatnonzero(good)
-        columns = _columns(self._sources, self._chosen, parts)
+        columns = FileColumns(
+            parts=tuple(parts),
+            part=self._chosen.part,
+            row=self._chosen.row,
+            url=self._sources.urls,
+            etag=self._sources.etags,
+            size=self._sources.sizes,
+            last_modified=self._sources.times,
+        )
         columns = columns.take(files) if bad else columns
         return ClosedCatalog(
             facts=CatalogFacts(
@@ -231,18 +228,6 @@ class _GatheredFacts:
         own[np.searchsorted(places, [place for place, _ in self._referring])] = False
         others = {place for _, text in self._referring for place in json.loads(text)}
         return Strings.of([*files.url[np.flatnonzero(own)], *sorted(others)])
-
-
-def _columns(files: SourceFiles, chosen: Chosen, parts: Sequence[str]) -> FileColumns:
-    return FileColumns(
-        parts=tuple(parts),
-        part=chosen.part,
-        row=chosen.row,
-        url=files.urls,
-        etag=files.etags,
-        size=files.sizes,
-        last_modified=files.times,
-    )
 
 
 class _GroupReader:

@@ -14,7 +14,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from icevirt.archive.catalog import path_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.file_hashes import HASHES, hashes_of
-from icevirt.catalog.parquet import REQUESTED, damaged, opened, table_of, telling_damage
+from icevirt.catalog.parquet import REQUESTED, damaged, files_of, opened, table_of, telling_damage
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.storage.protocol import Storage
 
@@ -114,7 +114,7 @@ def grown_listing(
         table, held = _piece(storage, name)
         if _CHAINED not in held:
             break  # its name covers files that are not read here
-        run = [*_files([table])]
+        run = [*files_of(table)]
         with telling_damage(path_of(_FOLDER, name)):
             base = held[_BASE].decode()
         if at + len(run) != begin or _chained(base, at, run) != name:
@@ -182,12 +182,12 @@ def read_listing(storage: Storage, name: str) -> FileListing:
             raise damaged(path, "it does not fit the list that continues it")
         if _CHAINED not in held:
             whole = whole if whole[0] else (name, end)
-        elif _chained(base, begin, _files([table])) != name:
+        elif _chained(base, begin, files_of(table)) != name:
             raise damaged(path, "its files do not agree with its name")
         tables.append(table)
         pieces.append((name, begin))
         name, before = base, begin
-    files = SourceFiles(_files(tables[::-1]))
+    files = SourceFiles(file for table in tables[::-1] for file in files_of(table))
     return FileListing(files=files, pieces=tuple(pieces[::-1]), whole=whole)
 
 
@@ -233,17 +233,9 @@ def pieces_of(storage: Storage, names: Iterable[str]) -> dict[str, ListPiece]:
             continue
         with telling_damage(path_of(_FOLDER, name)):
             base = held[_BASE].decode()
-        found[name] = ListPiece(files=SourceFiles(_files([table])), base=base)
+        found[name] = ListPiece(files=SourceFiles(files_of(table)), base=base)
         left += [base] if _NAME.fullmatch(base) else []
     return found
-
-
-def _files(tables: Sequence[pa.Table]) -> Iterator[SourceFile]:
-    for table in tables:
-        for some in table.to_batches(max_chunksize=_ROWS):
-            columns = (some.column(column).to_pylist() for column, _ in REQUESTED)
-            for url, size, etag, time in zip(*columns, strict=True):
-                yield SourceFile(url=url, size=size, etag=etag, last_modified=time)
 
 
 _KNOWN = "known"

@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icevirt.archive import catalog
+from icevirt.archive.scanned import SourceFile
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.storage.protocol import Storage
 
 _SHOWN = 200  # characters of a cause
 _AHEAD = 16  # tables that are read or waited for at a time
 _MOST = (1 << 31) - 1  # bytes of the texts of one array
+_ROWS = 1 << 16  # of a table that are Python objects at a time
 _RUN = b"icevirt_run"
 REQUESTED = (
     ("url", "string"),
@@ -169,6 +171,14 @@ def _check_columns(table: Any, types: Mapping[str, pa.DataType]) -> None:
             raise pa.ArrowInvalid(f"column {field.name} is {kind}")
         if field.name in types and field.name not in _MAY_LACK and table[field.name].null_count:
             raise pa.ArrowInvalid(f"a value of {field.name} is missing")
+
+
+def files_of(table: Any) -> Iterator[SourceFile]:
+    """Yield the files of a table with the columns `REQUESTED`."""
+    for some in table.to_batches(max_chunksize=_ROWS):
+        columns = (some.column(name).to_pylist() for name, _ in REQUESTED)
+        for url, size, etag, time in zip(*columns, strict=True):
+            yield SourceFile(url=url, size=size, etag=etag, last_modified=time)
 
 
 def encode_table(

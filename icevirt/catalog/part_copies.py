@@ -1,8 +1,6 @@
-"""Join small parts of a catalog into larger ones, as appends of single files leave a part each.
+"""Copy parts of a catalog: of a few files, of many small parts as one, of files that moved.
 
-The rows stay what they are, under other numbers. The new part is complete before the old ones go; a
-process that dies between leaves both, and a lookup takes either. A plan that looked its files up
-before would miss old parts, so only those of some age are joined, and those that share no tables.
+The rows stay what they are, under other numbers or names.
 """
 
 from __future__ import annotations
@@ -21,12 +19,11 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.scanned import SourceFile
-from icevirt.catalog.arrow_columns import numbers_of, rows_column, rows_of
-from icevirt.catalog.facts_beside import FOLDER, objects_of
+from icevirt.catalog.arrow_columns import numbers_of, rows_at, rows_column, rows_of
+from icevirt.catalog.facts_beside import objects_of
 from icevirt.catalog.lookup import rows_forgotten
-from icevirt.catalog.parquet import encode_table, read_table
-from icevirt.catalog.parts import complete_parts
-from icevirt.catalog.references import encode
+from icevirt.catalog.parquet import REQUESTED, encode_table, files_of, read_table
+from icevirt.catalog.parts import complete_parts, write_columns
 from icevirt.storage.protocol import Storage
 
 MOST_FILES = 256
@@ -35,12 +32,79 @@ MOST_FILES = 256
 FEWEST = 16
 """Parts that are worth being joined."""
 
-_COLUMNS = {"files": catalog.FILES, "arrays": catalog.ARRAYS, "more": catalog.MORE}
+_NAMES = {
+    kind: [name for name, _ in columns]
+    for kind, columns in (
+        ("files", catalog.FILES),
+        ("arrays", catalog.ARRAYS),
+        ("more", catalog.MORE),
+    )
+}
 _BLOCK = [column.name for column in fields(PackedBlock)]
 
 
+def copy_files(source: Storage, files: FileColumns, into: Storage, identity: str) -> str:
+    """Copy what a catalog says of some files, without references, as one part; return its name.
+
+    A plan of the copy sees these files as it would see them in the first catalog. Values that lie
+    beside are left out: a plan only asks how large they are.
+
+    Args:
+        source: The catalog that describes them.
+        files: The files, which get the numbers 0 to n - 1 in this order.
+        into: A catalog.
+        identity: Of the scan that the copy counts for.
+
+    Raises:
+        FormatError: A table is damaged.
+    """
+    urls = "\n".join(files.url).encode()
+    run = f"{identity}-{hashlib.blake2b(urls, digest_size=16).hexdigest()}"
+    tables = {kind: _columns_of([*_select(source, files, kind)], kind) for kind in _NAMES}
+    return write_columns(into, run, refs=(), **tables)
+
+
+def _select(source: Storage, files: FileColumns, kind: str) -> Iterator[Any]:
+    """Yield the tables of each part, with the rows of the files, numbered as these are."""
+    names = [name for name in _NAMES[kind] if name != "values"]
+    for number in np.unique(files.part).tolist():
+        mine, part = np.flatnonzero(files.part == number), files.parts[number]
+        for path in _paths(source, kind, [part])[0]:
+            table = read_table(source, path, names)
+            at = rows_at(files.row[mine], numbers_of(table["row"]))
+            kept = np.flatnonzero(at >= 0)
+            yield _numbered(rows_of(table, kept), mine[at[kept]])
+
+
+def _paths(storage: Storage, kind: str, parts: Sequence[str]) -> list[list[str]]:
+    """Return the tables of a kind of each part."""
+    if kind == "more":
+        objects = objects_of(storage, parts)
+        return [objects.get(part, []) for part in parts]
+    return [[catalog.path_of(kind, part)] for part in parts]
+
+
+def _numbered(table: Any, rows: NDArray[np.integer]) -> Any:
+    """Return a table whose rows are of other numbers."""
+    at = table.column_names.index("row")
+    return table.set_column(at, "row", rows_column(rows.astype(np.int32)))
+
+
+def _columns_of(tables: Sequence[Any], kind: str) -> dict[str, Any]:
+    """Return the columns of tables one after the other; what they lack is missing."""
+    if not tables:
+        return {name: [] for name in _NAMES[kind]}
+    held = pa.concat_tables(tables)
+    there = {*held.column_names}
+    return {name: held[name] if name in there else [None] * len(held) for name in _NAMES[kind]}
+
+
 def fold_parts(storage: Storage, *, older_than: int, fewest: int = FEWEST) -> int:
-    """Join small parts; return how many there are fewer.
+    """Join small parts, as appends of single files leave one each; return how many are gone.
+
+    The new part is complete before the old ones go; a process that dies between leaves both, and a
+    lookup takes either. A plan that looked its files up before would miss old parts, so only those
+    of some age are joined, and those that share no tables.
 
     Args:
         storage: The catalog.
@@ -85,27 +149,20 @@ def _piles(storage: Storage, names: Sequence[str]) -> Iterator[list[tuple[str, i
 
 
 def _fold(storage: Storage, pile: Sequence[tuple[str, int]]) -> None:
-    """Write the part that stands for others, and remove these."""
+    """Write the part that stands for others, in which files are numbered on, and remove these."""
     names = [name for name, _ in pile]
+    firsts = np.cumsum([0, *(count for _, count in pile)]).tolist()
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest()
+    paths = {kind: _paths(storage, kind, names) for kind in _NAMES}
+    tables: dict[str, Any] = {}
+    for kind, columns in _NAMES.items():
+        found = []
+        for first, mine in zip(firsts, paths[kind], strict=False):
+            each = [read_table(storage, path, columns) for path in mine]
+            found += [_numbered(table, numbers_of(table["row"]) + first) for table in each]
+        tables[kind] = _columns_of(found, kind)
     run = f"{catalog.scan_of(names[0])}-{digest}"
-    more = objects_of(storage, names)
-    paths = {
-        "files": [[catalog.path_of("files", name)] for name in names],
-        "arrays": [[catalog.path_of("arrays", name)] for name in names],
-        "more": [more.get(name, []) for name in names],
-    }
-    tables = {kind: _joined(storage, kind, paths[kind], pile) for kind in _COLUMNS}
-    refs = encode(_blocks(storage, pile), run)
-    arrays = encode_table(tables["arrays"], catalog.ARRAYS, run)
-    name = f"{run}-{hashlib.blake2b(refs + arrays, digest_size=8).hexdigest()}"
-    storage.put(catalog.path_of("refs", name), refs)
-    storage.put(catalog.path_of("arrays", name), arrays)
-    if len(tables["more"]["row"]):
-        beside = encode_table(tables["more"], catalog.MORE, name)
-        said = hashlib.blake2b(beside, digest_size=8).hexdigest()
-        storage.put(catalog.path_of(FOLDER, f"{name}-{said}"), beside)
-    storage.put(catalog.path_of("files", name), encode_table(tables["files"], catalog.FILES, run))
+    write_columns(storage, run, refs=_blocks(storage, names, firsts), **tables)
     storage.delete_many([path for each in paths["files"] for path in each])  # they count no more
     storage.delete_many(
         [
@@ -115,39 +172,18 @@ def _fold(storage: Storage, pile: Sequence[tuple[str, int]]) -> None:
     )
 
 
-def _joined(
-    storage: Storage, kind: str, paths: Sequence[Sequence[str]], pile: Sequence[tuple[str, int]]
-) -> dict[str, Any]:
-    """Return the columns of a table of all parts, in which files are numbered on."""
-    names = [name for name, _ in _COLUMNS[kind]]
-    found: list[Any] = []
-    first = 0
-    for mine, (_, count) in zip(paths, pile, strict=True):
-        for path in mine:
-            table = read_table(storage, path, names)
-            row = (numbers_of(table["row"]) + first).astype(np.int32)
-            at = table.column_names.index("row")
-            found.append(table.set_column(at, "row", rows_column(row)))
-        first += count
-    held = pa.concat_tables(found) if found else None
-    return {name: [] if held is None else held[name] for name in names}
-
-
-def _blocks(storage: Storage, pile: Sequence[tuple[str, int]]) -> Iterator[tuple[str, PackedBlock]]:
+def _blocks(
+    storage: Storage, names: Sequence[str], firsts: Sequence[int]
+) -> Iterator[tuple[str, PackedBlock]]:
     """Yield the references of all parts, those of one array together."""
     found: list[tuple[str, PackedBlock]] = []
-    first = 0
-    for name, count in pile:
+    for name, first in zip(names, firsts, strict=False):
         table = read_table(storage, catalog.path_of("refs", name), ["path", *_BLOCK])
         for row in table.to_pylist():
             block = PackedBlock(**{column: row[column] for column in _BLOCK})
             files = np.frombuffer(block.files, "<i4") + first
             found.append((row["path"], replace(block, files=files.astype("<i4").tobytes())))
-        first += count
     yield from sorted(found, key=lambda each: each[0])
-
-
-_KEY = ("url", "size", "etag", "last_modified")
 
 
 def rename_files(
@@ -155,7 +191,10 @@ def rename_files(
 ) -> dict[str, str]:
     """Describe files that moved by their new names; return the new part of each part with some.
 
-    Files that refer to other files are left alone: what they refer to may not have moved.
+    A part whose files moved gets a second one beside it, with new names and checksums, which shares
+    the tables of arrays and references. The first one stays: older versions, and branches that were
+    not relocated, go by the names before. Files that refer to other files are left alone: what they
+    refer to may not have moved.
 
     Args:
         storage: The catalog.
@@ -169,100 +208,25 @@ def rename_files(
     there = complete_parts(storage)
     for part in there:
         path = catalog.path_of("files", part)
-        table = read_table(storage, path, [name for name, _ in catalog.FILES])
-        columns: dict[str, Any] = {name: table[name] for name in table.column_names}
-        keys = zip(*(columns[name].to_pylist() for name in _KEY), strict=True)
-        files = [SourceFile(**dict(zip(_KEY, key, strict=True))) for key in keys]
+        table = read_table(storage, path, _NAMES["files"])
+        files = [*files_of(table)]
         new = [
-            file if places else _renamed(file, moved, changed)
+            file if places else changed.get(file) or _rename(file, moved)
             for file, places in zip(files, table["places"].to_pylist(), strict=True)
         ]
         if new == files:
             continue
         name = found[part] = catalog.renamed_part(part, new)
         if name not in there:
-            columns |= {key: pa.array([getattr(file, key) for file in new]) for key in _KEY}
+            columns: dict[str, Any] = {name: table[name] for name in table.column_names}
+            columns |= {key: pa.array([getattr(file, key) for file in new]) for key, _ in REQUESTED}
             raw = encode_table(columns, catalog.FILES, catalog.run_of(name))
             storage.put(catalog.path_of("files", name), raw)
     return found
 
 
-def _renamed(
-    file: SourceFile, moved: Callable[[str], str], changed: Mapping[SourceFile, SourceFile]
-) -> SourceFile:
-    if file in changed:
-        return changed[file]
+def _rename(file: SourceFile, moved: Callable[[str], str]) -> SourceFile:
     url = moved(file.url)
     if url == file.url:
         return file
     return SourceFile(url=url, size=file.size, etag=file.etag, last_modified=file.last_modified)
-
-
-_SCHEMAS = {"files": catalog.FILES, "arrays": catalog.ARRAYS, "more": catalog.MORE}
-
-
-def copy_files(source: Storage, files: FileColumns, into: Storage, identity: str) -> str:
-    """Copy the rows of some files as one part; return its name.
-
-    Args:
-        source: The catalog that describes them.
-        files: The files, which get the numbers 0 to n - 1 in this order.
-        into: A catalog.
-        identity: Of the scan that the copy counts for.
-
-    Raises:
-        FormatError: A table is damaged.
-    """
-    urls = "\n".join(files.url).encode()
-    run = f"{identity}-{hashlib.blake2b(urls, digest_size=16).hexdigest()}"
-    tables = {kind: _rows(source, files, kind) for kind in _SCHEMAS}
-    refs, arrays = encode((), run), _encoded(tables["arrays"], "arrays", run)
-    name = f"{run}-{hashlib.blake2b(refs + arrays, digest_size=8).hexdigest()}"
-    into.put(catalog.path_of("refs", name), refs)
-    into.put(catalog.path_of("arrays", name), arrays)
-    if any(len(table) for table in tables["more"]):
-        more = _encoded(tables["more"], "more", name)
-        digest = hashlib.blake2b(more, digest_size=8).hexdigest()
-        into.put(catalog.path_of(FOLDER, f"{name}-{digest}"), more)
-    into.put(catalog.path_of("files", name), _encoded(tables["files"], "files", run))
-    return name
-
-
-def _rows(source: Storage, files: FileColumns, kind: str) -> list[Any]:
-    """Return the tables of each part, with the rows of the files, numbered as these are."""
-    found = []
-    for number in np.unique(files.part).tolist():
-        mine = np.flatnonzero(files.part == number)
-        for path in _paths(source, kind, files.parts[number]):
-            names = [name for name, _ in _SCHEMAS[kind] if name != "values"]
-            table = read_table(source, path, names)
-            found.append(_numbered(table, files.row[mine], mine))
-    return found
-
-
-def _paths(source: Storage, kind: str, part: str) -> Iterator[str]:
-    if kind == "more":
-        yield from objects_of(source, [part]).get(part, ())
-    else:
-        yield catalog.path_of(kind, part)
-
-
-def _numbered(table: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) -> Any:
-    held = numbers_of(table["row"])
-    order = np.argsort(rows, kind="stable")
-    at = np.minimum(np.searchsorted(rows[order], held), len(rows) - 1)
-    mine = np.flatnonzero(rows[order[at]] == held)
-    kept = rows_of(table, mine)
-    number = places[order[at[mine]]].astype(np.int32)
-    return kept.set_column(kept.column_names.index("row"), "row", rows_column(number))
-
-
-def _encoded(tables: list[Any], kind: str, run: str) -> bytes:
-    schema = _SCHEMAS[kind]
-    held = pa.concat_tables(tables) if tables else None
-    columns = {name: [] if held is None else _column(held, name) for name, _ in schema}
-    return encode_table(columns, schema, run)
-
-
-def _column(table: Any, name: str) -> Any:
-    return table[name] if name in table.column_names else [None] * len(table)

@@ -34,9 +34,9 @@ from icevirt.archive.scanned import (
     SourceFile,
 )
 from icevirt.archive.schema import SchemaTexts, file_signature
-from icevirt.catalog import references as refs
-from icevirt.catalog.facts_beside import fact_row, write_facts
-from icevirt.catalog.parquet import REQUESTED, encode_table, read_table, telling_damage
+from icevirt.catalog.facts_beside import fact_row, write_fact_columns
+from icevirt.catalog.parquet import REQUESTED, encode_table, files_of, read_table, telling_damage
+from icevirt.catalog.references import encode
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
@@ -131,12 +131,29 @@ def write_part(storage: Storage, run: str, tables: PartTables) -> str:
     Returns the name of the part. It covers the content, so that a task that was thought dead and
     writes after its successor found something else replaces none of its tables.
     """
-    packed, arrays = refs.encode(tables.refs, run), encode_table(tables.arrays, catalog.ARRAYS, run)
-    name = f"{run}-{hashlib.blake2b(packed + arrays, digest_size=8).hexdigest()}"
+    more = {name: [row[name] for row in tables.more] for name, _ in catalog.MORE}
+    return write_columns(
+        storage, run, files=tables.files, arrays=tables.arrays, refs=tables.refs, more=more
+    )
+
+
+def write_columns(
+    storage: Storage,
+    run: str,
+    *,
+    files: Mapping[str, Sequence[Any]],
+    arrays: Mapping[str, Sequence[Any]],
+    refs: Iterable[tuple[str, PackedBlock]],
+    more: Mapping[str, Sequence[Any]],
+) -> str:
+    """Write a part as `write_part` does, with all its tables as columns by name."""
+    packed, rows = encode(refs, run), encode_table(arrays, catalog.ARRAYS, run)
+    name = f"{run}-{hashlib.blake2b(packed + rows, digest_size=8).hexdigest()}"
     storage.put(catalog.path_of("refs", name), packed)
-    storage.put(catalog.path_of("arrays", name), arrays)
-    write_facts(storage, name, tables.more)  # before the part counts: no scan looks for them again
-    storage.put(catalog.path_of("files", name), encode_table(tables.files, catalog.FILES, run))
+    storage.put(catalog.path_of("arrays", name), rows)
+    if len(more["row"]):  # before the part counts: no scan looks for them again
+        write_fact_columns(storage, name, more)
+    storage.put(catalog.path_of("files", name), encode_table(files, catalog.FILES, run))
     return name
 
 
@@ -194,19 +211,20 @@ class PartRows:
         if asked is Fact.none and array.beside is None:
             return asked
         beside = array.beside or FactsBeside()
-        return _beside(
-            asked,
-            array.digest != "",
-            array.labels is not None,
-            beside.digest != "",
-            beside.values is not None,
-        )
+        if beside.values is None:  # a plan that needs them says why they could not be stored
+            asked &= ~Fact.values
+        if beside.digest:
+            asked |= Fact.digest
+        if array.digest:
+            asked &= ~Fact.digest
+        return asked & ~Fact.labels if array.labels is not None else asked
 
     def tables(self) -> PartTables:
         """Return the rows; the references once, block by block."""
+        arrays = [*zip(*self._arrays, strict=True)] or [()] * len(catalog.ARRAYS)
         return PartTables(
-            files=_columns(self._files),
-            arrays=_by_name(self._arrays, catalog.ARRAYS),
+            files={name: [row[name] for row in self._files] for name, _ in catalog.FILES},
+            arrays={name: column for (name, _), column in zip(catalog.ARRAYS, arrays, strict=True)},
             refs=(
                 (path, block)
                 for path in sorted(self._blocks)
@@ -216,36 +234,12 @@ class PartRows:
         )
 
 
-@lru_cache(256)
-def _beside(asked: Fact, *known: bool) -> Fact:
-    """Return the facts to note beside an array, by what is known of it, and of those beside."""
-    digest, labels, digest_beside, values_beside = known
-    if not values_beside:  # a plan that needs them says why they could not be stored
-        asked &= ~Fact.values
-    if digest_beside:
-        asked |= Fact.digest
-    if digest:
-        asked &= ~Fact.digest
-    return asked & ~Fact.labels if labels else asked
-
-
 def findings_json(findings: Iterable[Finding]) -> str:
     """Return findings as a catalog holds them: each once, however many tasks found it."""
     unique = sorted(dict.fromkeys(findings), key=lambda finding: finding.path)
     if not unique:
         return _NONE
     return json.dumps([asdict(finding) for finding in unique])
-
-
-def _by_name(
-    rows: Sequence[tuple[Any, ...]], schema: Sequence[tuple[str, str]]
-) -> dict[str, Sequence[Any]]:
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    return {name: column for (name, _), column in zip(schema, columns, strict=True)}
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name, _ in catalog.FILES}
 
 
 def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, Any]:
@@ -422,10 +416,8 @@ def files_asked(storage: Storage, identity: str) -> tuple[SourceFile, ...]:
     names = [name for name, _ in REQUESTED]
     for info in sorted(storage.list(_REQUESTED), key=lambda info: (info.last_modified, info.path)):
         if scan_of(info.path.removeprefix(f"{_REQUESTED}/")) == identity:
-            table = read_table(storage, info.path, names)
-            columns = (table[name].to_pylist() for name in names)
-            for url, size, etag, time in zip(*columns, strict=True):
-                found[url] = SourceFile(url=url, size=size, etag=etag, last_modified=time)
+            for file in files_of(read_table(storage, info.path, names)):
+                found[file.url] = file
     return tuple(found.values())
 
 

@@ -61,7 +61,10 @@ def encode(refs: Iterable[tuple[str, PackedBlock]], run: str = "") -> bytes:
     how["write_page_checksum"] = True
     with pq.ParquetWriter(sink, schema, compression="zstd", **how) as writer:
         for rows in _row_groups(refs):
-            writer.write_table(_table(rows, schema))
+            columns: dict[str, list[Any]] = {"path": [path for path, _ in rows]}
+            for name in _COLUMNS:
+                columns[name] = [getattr(block, name) for _, block in rows]
+            writer.write_table(table_of(columns, schema))
     return sink.getvalue()
 
 
@@ -79,13 +82,6 @@ def _row_groups(refs: Iterable[tuple[str, PackedBlock]]) -> Iterator[list[tuple[
             size += mine
     if shared:
         yield shared
-
-
-def _table(rows: Sequence[tuple[str, PackedBlock]], schema: pa.Schema) -> Any:
-    columns: dict[str, list[Any]] = {"path": [path for path, _ in rows]}
-    for name in _COLUMNS:
-        columns[name] = [getattr(block, name) for _, block in rows]
-    return table_of(columns, schema)
 
 
 class WindowReferences(Protocol):

@@ -22,9 +22,9 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.joining import Form, itemsize_of
 from icevirt.archive.plan import FileRows, WindowTask
-from icevirt.catalog.arrow_columns import bytes_of, numbers_of, places_by_part, rows_of
+from icevirt.catalog.arrow_columns import bytes_of, numbers_of, places_by_part, rows_at, rows_of
 from icevirt.catalog.facts_beside import ValuesReader
-from icevirt.catalog.parquet import read_table, rewritten
+from icevirt.catalog.parquet import read_table, rewritten, table_of
 from icevirt.catalog.references import WindowReferences
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType
@@ -32,6 +32,7 @@ from icevirt.model.strings import Strings
 from icevirt.storage.protocol import Storage
 
 _COLUMNS = ["row", "url", "etag", "size", "last_modified"]
+_SCHEMA = pa.schema([(name, getattr(pa, dict(catalog.FILES)[name])()) for name in _COLUMNS])
 
 
 class TaskFiles:
@@ -83,27 +84,23 @@ class TaskFiles:
         return rewritten(part)
 
     def _read(self) -> FileColumns:
-        part = self.rows.part
-        runs = places_by_part(part, len(self.rows.parts))
-        order = np.concatenate(runs)
-        found = [self._taken(number, run) for number, run in enumerate(runs) if len(run)]
-        table = pa.concat_tables(found) if found else None
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        rows, runs = self.rows, places_by_part(self.rows.part, len(self.rows.parts))
+        tables = [table_of(dict.fromkeys(_COLUMNS, ()), _SCHEMA)] if not len(rows) else []
+        for part, run in enumerate(runs):
+            if len(run):
+                table = self._table(part)
+                tables.append(rows_of(table, self._places(part, table, rows.row[run])))
+        place = np.argsort(np.concatenate(runs), kind="stable")
+        table = pa.concat_tables(tables)
         return FileColumns(
-            parts=self.rows.parts,
-            part=part,
-            row=self.rows.row,
-            url=_texts(table, "url", place),
-            etag=_texts(table, "etag", place),
-            size=_numbers(table, "size", place),
-            last_modified=_numbers(table, "last_modified", place),
+            parts=rows.parts,
+            part=rows.part,
+            row=rows.row,
+            url=Strings(*bytes_of(table["url"]))[place],
+            etag=Strings(*bytes_of(table["etag"]))[place],
+            size=numbers_of(table["size"])[place],
+            last_modified=numbers_of(table["last_modified"])[place],
         )
-
-    def _taken(self, part: int, places: NDArray[np.int64]) -> Any:
-        """Return the rows of a part's table for some files that it describes."""
-        table = self._table(part)
-        return rows_of(table, self._places(part, table, self.rows.row[places]))
 
     def _table(self, part: int) -> Any:
         path = catalog.path_of("files", self.rows.parts[part])
@@ -115,26 +112,14 @@ class TaskFiles:
         Raises:
             FormatError: One is not there.
         """
-        held = numbers_of(table["row"])
-        order = np.argsort(held, kind="stable")
-        at = np.minimum(np.searchsorted(held[order], rows), len(held) - 1)
-        if not len(held) or (held[order[at]] != rows).any():
+        places = rows_at(numbers_of(table["row"]), rows)
+        if (places < 0).any():
             raise FormatError(
                 "a part of the catalog lacks files that the plan needs",
                 do="Delete the catalog and scan again.",
                 part=self.rows.parts[part],
             )
-        places: NDArray[np.int64] = order[at]
         return places
-
-
-def _texts(table: Any, name: str, place: NDArray[np.int64]) -> Strings:
-    return Strings.empty(0) if table is None else Strings(*bytes_of(table[name]))[place]
-
-
-def _numbers(table: Any, name: str, place: NDArray[np.int64]) -> NDArray[np.int64]:
-    empty = np.zeros(0, np.int64)
-    return empty if table is None else numbers_of(table[name])[place]
 
 
 @dataclass(frozen=True, slots=True)

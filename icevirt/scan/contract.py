@@ -91,12 +91,18 @@ def enforce(scanned: ScannedFile, rules: tuple[tuple[str, str], ...]) -> None:
     for array in scanned.arrays:
         policy = policy_of(array.path, rules)
         if policy is Policy.reference and array.references.count(ChunkType.inline):
+            codes = ("stored-natively", "chunks-stored")
+            causes = (
+                finding.message
+                for finding in scanned.findings
+                if finding.path == array.path and finding.code in codes
+            )
             raise UnsupportedError(
                 "a variable with the policy 'reference' cannot be referenced",
                 do='Use the policy "native" or "inline", or leave it out with drop_variables.',
                 file=scanned.source.url,
                 variable=array.path,
-                cause=_cause(scanned, array),
+                cause=next(causes, "its values are strings, compact, or order the files"),
             )
         stored = policy in (Policy.native, Policy.inline)
         if stored and array.references.count(ChunkType.virtual):
@@ -108,15 +114,6 @@ def enforce(scanned: ScannedFile, rules: tuple[tuple[str, str], ...]) -> None:
                 variable=array.path,
                 policy=policy.value,
             )
-
-
-def _cause(scanned: ScannedFile, array: ScannedArray) -> str:
-    causes = (
-        finding.message
-        for finding in scanned.findings
-        if finding.path == array.path and finding.code in ("stored-natively", "chunks-stored")
-    )
-    return next(causes, "its values are strings, compact, or order the files")
 
 
 class ByteSource(Protocol):

@@ -60,7 +60,7 @@ class Elsewhere:
         self._own = source.file
         own = self._own.url.rpartition("/")[0]
         self._prefixes = [own.rstrip("/") + "/", *prefixes_of(allowed)]
-        self._opened = lru_cache(_OPEN)(self._open)
+        self._opened = lru_cache(_OPEN)(lambda url: LocalSource(local_path(url)))
         # whatever its URL, it is not read from this disk, and neither are those beside it
         self._is_far = source.local_path is None
 
@@ -148,9 +148,6 @@ class Elsewhere:
         self.close()
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _open(self, url: str) -> LocalSource:
-        return LocalSource(local_path(url))
 
     def _file(self, name: str) -> SourceFile:
         if name == self._own.url:
@@ -243,10 +240,7 @@ def refuse_changed(files: Iterable[SourceFile], *, seen_from: str) -> None:
 
 def prefixes_of(allowed: Iterable[str]) -> Iterator[str]:
     """Yield directories and URL prefixes as prefixes of URLs, which end in a slash."""
-    return (_prefix(text).rstrip("/") + "/" for text in allowed)
-
-
-def _prefix(text: str) -> str:
-    text = spelled(text)
-    path = text.removeprefix(_FILE)
-    return text if is_url(text) and path == text else file_url(path)
+    for text in map(spelled, allowed):
+        path = text.removeprefix(_FILE)
+        prefix = text if is_url(text) and path == text else file_url(path)
+        yield prefix.rstrip("/") + "/"

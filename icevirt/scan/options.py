@@ -105,9 +105,7 @@ class ScanOptions(Options):
     source_group: Annotated[str, Option("Take only what is below this group of the files.")] = "/"
     variables: Annotated[
         Names,
-        Option(
-            "Take only these variables, by name or absolute path, coordinates included.",
-        ),
+        Option("Take only these variables, by name or absolute path, coordinates included."),
     ] = ()
     drop_variables: Annotated[
         Names,

@@ -83,7 +83,16 @@ def named(text: str) -> Scanner:
         make = _load(entries[name])
         scanner = make(argument) if argument else make()
     else:
-        found = _imported(name, argument)
+        try:
+            found = getattr(import_module(name), argument)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InvalidInputError(
+                "no such scanner",
+                do=_NAMES,
+                scanner=text if argument else name,
+                installed=sorted(entries),
+                cause=str(error),
+            ) from error
         scanner = found() if isinstance(found, type) else found
     if not isinstance(scanner, Scanner):
         raise InvalidInputError("this is not a scanner", do=_NAMES, scanner=text)
@@ -108,19 +117,6 @@ def _load(entry: EntryPoint) -> Any:
             "a scanner cannot be loaded",
             do="Install what it needs, for HDF5: pip install 'icevirt[hdf5]'.",
             scanner=entry.name,
-            cause=str(error),
-        ) from error
-
-
-def _imported(module: str, name: str) -> Any:
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInputError(
-            "no such scanner",
-            do=_NAMES,
-            scanner=f"{module}:{name}" if name else module,
-            installed=sorted(_entries()),
             cause=str(error),
         ) from error
 

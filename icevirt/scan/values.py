@@ -139,19 +139,17 @@ def _labels(array: ScannedArray, source: ByteSource, *, texts: bool) -> tuple[by
     value = _plain(array)
     if value is None:
         value = np.asarray(read(array, lambda *where: _fetched(source, *where)))
-        value = _texts(value) if texts else value.reshape(-1)
+        if texts:  # a text for each row of characters
+            width = max(1, value.shape[1])
+            rows = np.ascontiguousarray(value).astype("S1").view(f"S{width}").reshape(-1)
+            value = np.array([_text(row) for row in rows.tolist()], "U")
+        value = value.reshape(-1)
         if value.dtype.kind in "OT":
             value = np.array([_text(each) for each in value.tolist()])
     if value.dtype.kind not in "iufU":
         return None, ""
     kind = value.dtype.newbyteorder("<")
     return value.astype(kind).tobytes(), kind.str
-
-
-def _texts(characters: NDArray[Any]) -> NDArray[Any]:
-    """Return a text for each row of characters."""
-    rows = np.ascontiguousarray(characters).astype("S1").view(f"S{max(1, characters.shape[1])}")
-    return np.array([_text(row) for row in rows.reshape(-1).tolist()], "U")
 
 
 def _text(value: Any) -> str:

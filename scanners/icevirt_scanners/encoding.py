@@ -12,7 +12,7 @@ import base64
 import gzip
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -111,25 +111,19 @@ def with_fit_fill(
     given = shown.get(FILL)
     if isinstance(given, str) and dtype.kind in "OS":
         tell("fill-value-moved", f"_FillValue {given!r} of text became missing_value")
-        return _moved_text(shown, given)
+        moved = Attributes.of({MISSING: given, **_without_fill(shown)})
+        was, now = Attributes.of(shown).values, moved.values
+        return replace(
+            moved, replaced={key: (was.get(key), now.get(key)) for key in (FILL, MISSING)}
+        )
     return Attributes.of(_with_fit_number(shown, dtype, tell) if FILL in shown else shown)
-
-
-def _moved_text(shown: dict[str, Any], given: str) -> Attributes:
-    rest = {name: value for name, value in shown.items() if name != FILL}
-    moved = Attributes.of({MISSING: given, **rest})
-    was = Attributes.of(shown).values
-    names = (FILL, MISSING)
-    return replace(
-        moved, replaced={name: (was.get(name), moved.values.get(name)) for name in names}
-    )
 
 
 def _with_fit_number(
     shown: dict[str, Any], dtype: np.dtype[Any], tell: Callable[[str, str], None]
 ) -> dict[str, Any]:
     given = shown[FILL]
-    rest = {name: value for name, value in shown.items() if name != FILL}
+    rest = _without_fill(shown)
     fitted = _fitted(given, dtype)
     if fitted is not None:
         if fitted.dtype != np.asarray(given).dtype:
@@ -144,7 +138,13 @@ def _with_fit_number(
         )
         return rest
     tell("fill-value-moved", f"_FillValue {given!r} became part of missing_value")
-    return {**rest, MISSING: _joined(rest.get(MISSING), given)}
+    both = [np.atleast_1d(each) for each in (rest.get(MISSING), given) if each is not None]
+    missing = np.unique(np.concatenate(both))
+    return {**rest, MISSING: missing if missing.size > 1 else missing[0]}
+
+
+def _without_fill(shown: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in shown.items() if name != FILL}
 
 
 def _is_number(value: Any) -> bool:
@@ -166,11 +166,3 @@ def _fitted(given: Any, dtype: np.dtype[Any]) -> np.generic | None:
         back = cast.astype(given.dtype) if dtype.kind != "c" else cast
     same = back == given or (back != back and given != given)  # noqa: PLR0124 - both are NaN
     return cast if same else None
-
-
-def _joined(missing: Any, given: np.ndarray[Any, Any] | np.generic) -> Any:
-    parts = [np.atleast_1d(given)]
-    if missing is not None:
-        parts.insert(0, np.atleast_1d(missing))
-    joined = np.unique(np.concatenate(parts))
-    return joined if joined.size > 1 else joined[0]

@@ -115,14 +115,9 @@ def may_leave_edges(variable: HDF5Variable) -> bool:
 
 
 def _may_leave_edges(variable: HDF5Variable) -> bool:
-    """Say whether partial edge chunks may lie there unfiltered.
-
-    The layout message says so by a flag, which it has since version 4 (HDF5 1.10).
-    """
-    if variable.header is None:
-        return True
+    """Say whether the layout leaves edges unfiltered: a flag since version 4 (HDF5 1.10)."""
     try:
-        message = variable.header.layout
+        message = variable.header.layout if variable.header is not None else b""
         version, flags = number(message, 0, 1), number(message, 2, 1)
     except NotUnderstoodError:
         return True
@@ -186,7 +181,9 @@ def store_some(
     budget.spend(size * len(index), variable=variable.path, cause=cause)
     encoded: list[bytes] = []
     with h5py.File("memory", "w", driver="core", backing_store=False) as file:
-        twin = _twin(variable, file)
+        plist, kind = variable.plist, variable.dsid.get_type().copy()
+        space = h5s.create_simple(plist.get_chunk())  # one chunk, with the filters of the variable
+        twin = h5d.create(file.id, b"twin", kind, space, plist)
         corner = (0,) * len(variable.own_shape)
         for values in _boxes(variable, variable.chunk, index):
             held = values.astype(variable.element.read_as or values.dtype)
@@ -197,15 +194,6 @@ def store_some(
                 return None
             encoded.append(bytes(data))
     return ChunkTable.inlined(index=index, chunks=encoded)
-
-
-def _twin(variable: HDF5Variable, file: h5py.File) -> Any:
-    """Make a dataset of one chunk with the filters of the variable."""
-    plist = variable.plist
-    own = plist.get_chunk()
-    return h5d.create(
-        file.id, b"twin", variable.dsid.get_type().copy(), h5s.create_simple(own), plist
-    )
 
 
 def _boxes(
@@ -238,7 +226,7 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
     """
     run = context.options.run_of(variable.path)
     if run is not None:
-        return _in_run(variable, context, run)
+        return _read_run(variable, context, run)
     known = variable.known
     if known is not None:
         alike = known.entries(variable.header, context.raw)
@@ -247,25 +235,19 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
     shape, chunk = variable.own_shape, variable.own_chunk
     few = prod(-(-n // edge) for n, edge in zip(shape, chunk, strict=True)) <= _FEW
     counted = not few or _turned(variable)
-    decoded = _decoded(variable, context, counted=counted)
-    listed = _listed(variable.dsid, chunk) if decoded is None else decoded
-    found = _inside(listed, variable)
-    _check_unfiltered(found, variable, context)
+    decoded = _decode(variable, context, counted=counted)
+    listed = _list_chunks(variable.dsid, chunk) if decoded is None else decoded
+    found = _cut_off(listed, variable)
+    if found.mask.any():  # a chunk of which every filter was skipped is as long as its values
+        every = (1 << len(variable.pipeline.codecs)) - 1
+        nbytes = prod(chunk) * variable.stored_size
+        short = ((found.mask & every) == every) & (found.length < nbytes)
+        if short.any():
+            row = int(np.argmax(short))
+            raise short_chunk(variable, context, found.index[row], int(found.length[row]))
     if known is not None and found is decoded and not (counted or variable.unfilled):
         known.keep_entries(found, variable.header, context.raw)
-    return _completed(found, variable, context.budget) if variable.unfilled else found
-
-
-def _check_unfiltered(found: ChunkEntries, variable: HDF5Variable, context: FileContext) -> None:
-    """Refuse short chunks of which every filter was skipped. Raises `ScanError`."""
-    if not found.mask.any():
-        return
-    every = (1 << len(variable.pipeline.codecs)) - 1
-    nbytes = prod(variable.own_chunk) * variable.stored_size
-    short = ((found.mask & every) == every) & (found.length < nbytes)
-    if short.any():
-        row = int(np.argmax(short))
-        raise short_chunk(variable, context, found.index[row], int(found.length[row]))
+    return _complete(found, variable, context.budget) if variable.unfilled else found
 
 
 def short_chunk(
@@ -286,7 +268,7 @@ def short_chunk(
     )
 
 
-def _inside(found: ChunkEntries, variable: HDF5Variable) -> ChunkEntries:
+def _cut_off(found: ChunkEntries, variable: HDF5Variable) -> ChunkEntries:
     shape, chunk = variable.own_shape, variable.own_chunk
     if len(found.index) <= _FEW and _all_inside(found.index.tobytes(), shape, chunk):
         return found
@@ -300,25 +282,22 @@ def _all_inside(index: bytes, shape: tuple[int, ...], chunk: tuple[int, ...]) ->
     return bool((corner < np.array(shape, np.int64)).all())
 
 
-def _in_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) -> ChunkEntries:
+def _read_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) -> ChunkEntries:
     """Read a run of the chunk index; libhdf5 counts the chunks of all runs for the first one.
 
     Raises:
         UnsupportedError: It is not as this reader expects it.
     """
-    found = _decoded(variable, context, counted=False, run=run)
+    found = _decode(variable, context, counted=False, run=run)
     if found is None or found.mask.any():
-        raise context.refusal(
-            variable.path,
-            "an array that a single task must scan",
-            do="Scan the file in one task.",
-        )
+        what = "an array that a single task must scan"
+        raise context.refusal(variable.path, what, do="Scan the file in one task.")
     there = variable.dsid.get_num_chunks() if run[0] == 0 else 0
     context.tally[variable.path] = len(found.offset) - there
-    return _inside(found, variable)
+    return _cut_off(found, variable)
 
 
-def _completed(found: ChunkEntries, variable: HDF5Variable, budget: Budget) -> ChunkEntries:
+def _complete(found: ChunkEntries, variable: HDF5Variable, budget: Budget) -> ChunkEntries:
     """Add chunks that were never written, which are zeros, and mark those with netCDF's filling."""
     own, chunk = np.array(variable.own_shape), np.array(variable.own_chunk)
     counts = tuple((-(-own // chunk)).tolist())
@@ -342,7 +321,7 @@ def _turned(variable: HDF5Variable) -> bool:
     return sum(unlimited) == 1 and not unlimited[0]
 
 
-def _decoded(
+def _decode(
     variable: HDF5Variable,
     context: FileContext,
     *,
@@ -377,7 +356,7 @@ def _decoded(
     return replace(found, offset=found.offset + raw.space.base) if raw.space.base else found
 
 
-def _listed(dsid: Any, chunk: tuple[int, ...]) -> ChunkEntries:
+def _list_chunks(dsid: Any, chunk: tuple[int, ...]) -> ChunkEntries:
     """Let libhdf5 list the chunks, through a callback for each."""
     found: list[Any] = []
     dsid.chunk_iter(found.append)

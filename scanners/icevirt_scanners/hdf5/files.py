@@ -20,7 +20,7 @@ import io
 import os
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -93,12 +93,11 @@ class HeldFile:
     def fid(self) -> h5f.FileID:
         """The open file. Raises ``ScanError`` where libhdf5 cannot open it."""
         if self._fid is None:
-            source = self._source
-            with explained(source.file.url):
-                self._fid = self._opened()
+            with explained(self._source.file.url):
+                self._fid = self._open()
         return self._fid
 
-    def _opened(self) -> h5f.FileID:
+    def _open(self) -> h5f.FileID:
         if self._source.local_path is not None:
             try:
                 access = _access(strong=not self._again)
@@ -164,10 +163,6 @@ class Handle:
         """Whether libhdf5 opened it."""
         return self._id is not None
 
-    def plist(self) -> Any:
-        """Return a copy of a dataset's creation properties, which is dear to make."""
-        return self.id.get_create_plist()
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FileContext(ScanContext):
@@ -181,7 +176,6 @@ class FileContext(ScanContext):
     above: list[tuple[str, int]] = field(default_factory=list)  # those datasets: file, address
     reopened: dict[int, Handle] = field(default_factory=dict)  # datasets with raw files, by address
     tally: dict[str, int] = field(default_factory=dict)  # see `ScannedFile`
-    _known: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def fid(self) -> Any:
@@ -191,25 +185,6 @@ class FileContext(ScanContext):
     def header(self, address: int) -> ObjectHeader | None:
         """Return the object header at an address, None if only libhdf5 can read it."""
         return self.raw.header(address) if self.raw is not None else None
-
-    def once[T](
-        self,
-        header: ObjectHeader | None,
-        kinds: tuple[int, ...],
-        more: Hashable,
-        make: Callable[[], T],
-    ) -> T:
-        """Return what `make` does, cached for objects with equal messages of some kinds.
-
-        ``more`` is what it depends on beside the messages.
-        """
-        key = header.key(kinds) if header is not None else None
-        if key is None:
-            return make()
-        found: T | None = self._known.get((kinds, key, more))
-        if found is None:
-            found = self._known[kinds, key, more] = make()
-        return found
 
 
 class explained:  # noqa: N801  # used like a function; a generator would cost more than it does
@@ -277,28 +252,19 @@ def no_plugins() -> Iterator[None]:
             importlib.import_module("hdf5plugin")
         yield
         return
-    _begin()
-    try:
-        yield
-    finally:
-        _end()
-
-
-def _begin() -> None:
     global _depth  # noqa: PLW0603 - libhdf5's list is one for the process, too
     with _lock:
         _depth += 1
         while h5pl.size():
             _kept.append(h5pl.get(0))
             h5pl.remove(0)
-
-
-def _end() -> None:
-    global _depth  # noqa: PLW0603
-    with _lock:
-        _depth -= 1
-        while not _depth and _kept:
-            h5pl.prepend(_kept.pop())
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            while not _depth and _kept:
+                h5pl.prepend(_kept.pop())
 
 
 def check_elsewhere(
@@ -306,7 +272,8 @@ def check_elsewhere(
 ) -> str:
     """Return which other files hold the values of a dataset, "" for none; check its raw files.
 
-    Sources of a virtual dataset are checked when it is resolved.
+    These must hold all values: libhdf5 reads zeros behind their end. Sources of a virtual dataset
+    are checked when it is resolved.
 
     Args:
         dsid: The dataset.
@@ -330,7 +297,23 @@ def check_elsewhere(
     if context.file.is_detached:
         raise ScanError(_FOLLOWED, do=CLOSE_IT, **facts)
     nbytes = dsid.get_type().get_size() * prod(dsid.shape)
-    _check_external(plist, Path(path).parent, nbytes, context, facts)
+    for number in range(plist.get_external_count()):
+        name, offset, size = plist.get_external(number)
+        place = str(Path(path).parent / os.fsdecode(name))
+        try:
+            source = context.elsewhere.source(place)
+        except UnsupportedError as error:
+            raise outside(error, facts) from error
+        if source is None:
+            what = "a source of the values is missing"
+            raise ScanError(what, do=LEAVE_OUT, **facts, source=place)
+        with source:
+            context.beside[source.file.url] = source.file
+        used = min(size, nbytes)  # the last may be without limit
+        nbytes -= used
+        if source.file.size < offset + used:
+            what = "a source of the values is too short"
+            raise ScanError(what, do=LEAVE_OUT, **facts, source=place)
     return "external raw files"
 
 
@@ -353,31 +336,6 @@ def beside(dsid: Any) -> Any:
     file, name = h5i.get_file_id(dsid), h5i.get_name(dsid)
     dsid.close()  # libhdf5 accepts another prefix only for datasets that are not open
     return h5d.open(file, name, access)
-
-
-def _check_external(
-    plist: Any, directory: Path, nbytes: int, context: FileContext, facts: dict[str, str]
-) -> None:
-    """Check that raw files hold all values: libhdf5 reads zeros behind their end."""
-    for number in range(plist.get_external_count()):
-        name, offset, size = plist.get_external(number)
-        place = str(directory / os.fsdecode(name))
-        try:
-            source = context.elsewhere.source(place)
-        except UnsupportedError as error:
-            raise outside(error, facts) from error
-        if source is None:
-            raise ScanError(
-                "a source of the values is missing", do=LEAVE_OUT, **facts, source=place
-            )
-        with source:
-            context.beside[source.file.url] = source.file
-        used = min(size, nbytes)  # the last may be without limit
-        nbytes -= used
-        if source.file.size < offset + used:
-            raise ScanError(
-                "a source of the values is too short", do=LEAVE_OUT, **facts, source=place
-            )
 
 
 _LOCKS = Path("/proc/locks")

@@ -14,10 +14,9 @@ pattern and is described by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from h5py import h5d
 
@@ -69,7 +68,7 @@ def variables_like(
         return None
     try:
         moved = [
-            (like.path, _moved(like, walk.datasets[number], context))
+            (like.path, _move(like, walk.datasets[number], context))
             for number, like in pattern.variables
         ]
     except NotUnderstoodError:  # values that would not be inside the file
@@ -79,13 +78,15 @@ def variables_like(
     return [(path, lambda variable=variable: variable) for path, variable in moved]  # type: ignore[misc]
 
 
-def _moved(like: HDF5Variable, found: FoundDataset, context: FileContext) -> HDF5Variable:
+def _move(like: HDF5Variable, found: FoundDataset, context: FileContext) -> HDF5Variable:
     assert found.header is not None
     assert context.raw is not None
     here = None
     if like.layout != h5d.CHUNKED:
         here = placed(found.header.layout, context.raw.space)
-    return like.moved(found.handle, found.address, found.header, here)
+    return like._replace(
+        handle=found.handle, address=found.address, header=found.header, placed=here
+    )
 
 
 def key_of(walk: Walk, context: FileContext) -> Hashable | None:
@@ -112,11 +113,11 @@ def _key(found: FoundDataset, numbers: dict[int, int], context: FileContext) -> 
     layout = without_address(header.layout, context.raw.space.address_width)
     values = in_heap(header)
     require(values is not None, "attributes beside the header")
-    beside = tuple(_numbered(value, numbers) for value in values or ())
+    beside = tuple(_number(value, numbers) for value in values or ())
     return found.path, found.link, header.shared.once(without_places), layout, beside
 
 
-def _numbered(value: FixedStrings | References, numbers: dict[int, int]) -> Hashable:
+def _number(value: FixedStrings | References, numbers: dict[int, int]) -> Hashable:
     if isinstance(value, FixedStrings):
         return value
     with suppress(KeyError):
@@ -124,52 +125,21 @@ def _numbered(value: FixedStrings | References, numbers: dict[int, int]) -> Hash
     raise NotUnderstoodError("an object that is not a dataset of the file")
 
 
-class Recording:
-    """Gathers the pattern of a file while its variables are described.
-
-    Args:
-        key: Of `key_of`; None where nothing is to be kept.
-        walk: Of the file.
-        context: Of its scan.
-    """
-
-    def __init__(self, key: Hashable | None, walk: Walk, context: FileContext) -> None:
-        self._key, self._walk, self._context = key, walk, context
-        self._before = len(context.left_out), len(context.findings)
-        self._left_out: tuple[str, ...] = ()
-        self._variables: dict[int, HDF5Variable] = {}  # by address
-
-    def begin(self) -> None:
-        """Take note that all is known but the variables, which are described one by one."""
-        left_out, findings = self._before
-        opened = any(found.handle.is_open for found in self._walk.datasets)
-        if opened or len(self._context.findings) != findings:
-            self._key = None
-        self._left_out = tuple(self._context.left_out[left_out:])
-
-    def add(self, found: FoundDataset, variable: HDF5Variable, *, is_plain: bool) -> None:
-        """Add a variable that was just described; ``is_plain`` if nothing was said about it."""
-        if found.handle.is_open or not is_plain:
-            self._key = None
-        if self._key is not None:
-            nowhere = Handle()
-            bare = replace(
-                variable,
-                handle=nowhere,
-                address=0,
-                header=None,
-                placed=None,
-                known=KnownChunks(),
-            )
-            self._variables[found.address] = bare
-
-    def end(self, count: int) -> None:
-        """Keep the pattern, if all ``count`` variables were described from headers alone."""
-        if self._key is None or len(self._variables) != count:
-            return
-        known = _patterns_of(self._context.options)
-        if len(known) >= _REMEMBERED:
-            known.clear()
-        number = {found.address: at for at, found in enumerate(self._walk.datasets)}
-        variables = tuple((number[at], bare) for at, bare in self._variables.items())
-        known[self._key] = Pattern(variables, self._left_out, self._context.equal)
+def remember(
+    key: Hashable,
+    walk: Walk,
+    context: FileContext,
+    variables: Mapping[FoundDataset, HDF5Variable],
+    left_out: tuple[str, ...],
+) -> None:
+    """Keep the pattern of a file whose variables were described from headers alone."""
+    known = _patterns_of(context.options)
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    number = {found: at for at, found in enumerate(walk.datasets)}
+    nowhere: dict[str, Any] = {"handle": Handle(), "address": 0, "header": None, "placed": None}
+    bare = tuple(
+        (number[found], variable._replace(**nowhere, known=KnownChunks()))
+        for found, variable in variables.items()
+    )
+    known[key] = Pattern(bare, left_out, context.equal)

@@ -79,16 +79,16 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         if alike is not None:
             return alike
     if variable.not_plain or context.options.policy_of(variable.path) is Policy.native:
-        array = _natively(variable, found, context, cause=_BY_POLICY)
+        array = _store(variable, found, context, cause=_BY_POLICY)
     elif found is None:
-        array = _block(variable, context)
+        array = _reference_block(variable, context)
     else:
-        array = reference_chunks(variable, found, context) or _natively(variable, found, context)
+        array = reference_chunks(variable, found, context) or _store(variable, found, context)
     if known is not None and found is not None and len(context.findings) == findings:
         more = context.wanted(array) & (Fact.values | Fact.digest)
         if not more and not may_leave_edges(variable):
             known.keep_array(array, found)
-    return _with_facts(
+    return _add_facts(
         array,
         context,
         values=lambda: stored_whole(variable, context),
@@ -96,7 +96,7 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     )
 
 
-def _with_facts(
+def _add_facts(
     array: ScannedArray,
     context: FileContext,
     *,
@@ -124,7 +124,7 @@ def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         )
     array = resolved.array
     why = "" if array is not None else f"{variable.elsewhere}: {resolved.reason}"
-    variable = replace(variable, elsewhere=why)
+    variable = variable._replace(elsewhere=why)
 
     def whole() -> ScannedArray:
         _check_here(variable, resolved, context)
@@ -139,11 +139,11 @@ def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         return whole()
     if array is None:
         _check_here(variable, resolved, context)
-        array = _natively(variable, None, context)
+        array = _store(variable, None, context)
     else:
         message = f"its chunks are those of datasets in {resolved.files} files"
         context.tell(variable.path, "virtual-dataset", message)
-    return _with_facts(array, context, values=whole, digest=digest)
+    return _add_facts(array, context, values=whole, digest=digest)
 
 
 def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext) -> None:
@@ -167,19 +167,19 @@ def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext
     )
 
 
-def _block(variable: HDF5Variable, context: FileContext) -> ScannedArray:
+def _reference_block(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     """Reference a contiguous dataset, split into chunks of a readable size."""
     itemsize = variable.element.dtype.itemsize
     chunk = blocks.grid_of_block(variable.shape, itemsize)
     offset = offset_of(variable, context)
     table = ChunkTable.empty(len(variable.shape))
     if offset is not None and variable.nbytes:
-        index, offsets, length = blocks.block_chunks(variable.shape, chunk, itemsize, offset)
-        table = blocks.virtual(variable.path, index, offsets, length, context)
+        places = blocks.block_chunks(variable.shape, chunk, itemsize, offset)
+        table = blocks.virtual(variable.path, *places, context)
     return variable.array(chunk, (variable.element.codec(),), table, contiguous=True)
 
 
-def _natively(
+def _store(
     variable: HDF5Variable,
     found: ChunkEntries | None,
     context: FileContext,
@@ -217,29 +217,20 @@ def weight_of(variable: HDF5Variable, context: FileContext) -> Weight:
         or bool(variable.not_plain)
         or options.policy_of(path) in (Policy.native, Policy.inline)
     )
-    if stored or context.wanted(_described(variable)):
+    chunk = variable.chunk or blocks.grid_of_block(variable.shape, variable.element.dtype.itemsize)
+    table = ChunkTable.empty(len(variable.shape))
+    described = variable.array(chunk, (), table, contiguous=variable.chunk is None)
+    if stored or context.wanted(described):
         return Weight(path=path, cost=LEAST + places + variable.nbytes // _BYTES)
     plain = not variable.unfilled and variable.shape == variable.own_shape
-    runs = places if plain and _has_runs(variable, context) else 0
-    return Weight(path=path, cost=LEAST + places, chunks=runs)
-
-
-def _described(variable: HDF5Variable) -> ScannedArray:
-    """Return the array without references."""
-    contiguous = variable.chunk is None
-    size = variable.element.dtype.itemsize
-    chunk = variable.chunk or blocks.grid_of_block(variable.shape, size)
-    table = ChunkTable.empty(len(variable.shape))
-    return variable.array(chunk, (), table, contiguous=contiguous)
-
-
-def _has_runs(variable: HDF5Variable, context: FileContext) -> bool:
-    """Say whether places in the index follow each other as those in the chunk grid do."""
+    runs = 0
     with suppress(NotUnderstoodError):
-        if variable.header is not None and context.raw is not None:
+        if plain and variable.header is not None and context.raw is not None:
+            # places in the index must follow each other as those in the chunk grid do
             kind = layout_of(variable.header.layout, context.raw.space).kind
-            return kind == "btree1" or (kind == "fixed" and variable.limits == variable.own_shape)
-    return False
+            is_fixed = kind == "fixed" and variable.limits == variable.own_shape
+            runs = places if kind == "btree1" or is_fixed else 0
+    return Weight(path=path, cost=LEAST + places, chunks=runs)
 
 
 _REMEMBERED = 4096  # digests; about 200 bytes each
@@ -266,7 +257,17 @@ def digest_of_dataset(
         prefetch(context.source, list(zip(found.offset.tolist(), ends.tolist(), strict=True)))
     if variable.pipeline.undecodable:
         return _encoded(_facts(variable), found, context).hex()
-    key = _encoded(_head(variable), found, context)
+    # what decides what the chunks decode to, within this process
+    said = variable.header.key((*FILTERS, DATATYPE)) if variable.header is not None else None
+    if said is not None and variable.element.is_number:
+        fill, shapes = (
+            fill_json(variable.fill, variable.element),
+            (variable.own_shape, variable.chunk),
+        )
+        head = repr((variable.element.data_type, said, shapes, fill)).encode()
+    else:
+        head = _facts(variable)
+    key = _encoded(head, found, context)
     known = _known.pop(key, None) or _decoded(variable)
     _known[key] = known  # the latest stands last
     while len(_known) > _REMEMBERED:
@@ -316,18 +317,8 @@ def _batch(
         yield from (read(at, min(PIECE, stop - at)) for at in range(start, stop, PIECE))
 
 
-def _head(variable: HDF5Variable) -> bytes:
-    """Return what decides what the chunks decode to, within this process."""
-    known = variable.header.key((*FILTERS, DATATYPE)) if variable.header is not None else None
-    if known is not None and variable.element.is_number:
-        fill = fill_json(variable.fill, variable.element)
-        shapes = variable.own_shape, variable.chunk
-        return repr((variable.element.data_type, known, shapes, fill)).encode()
-    return _facts(variable)
-
-
 def _facts(variable: HDF5Variable) -> bytes:
-    """Return the same by libhdf5, equal in all files."""
+    """Return what decides what the chunks decode to, by libhdf5 and equal in all files."""
     facts: tuple[Any, ...] = (
         variable.element.data_type,
         variable.element.big_endian,

@@ -29,7 +29,7 @@ from icevirt_scanners.hdf5.datatypes import (
     element_of,
     encoded_element,
 )
-from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held, tell_unclosed
+from icevirt_scanners.hdf5.files import FileContext, explained, held, tell_unclosed
 from icevirt_scanners.hdf5.hierarchy import (
     Dimensions,
     FoundDataset,
@@ -44,7 +44,7 @@ from icevirt_scanners.hdf5.hierarchy import (
 )
 from icevirt_scanners.hdf5.libhdf5_values import UnfaithfulError
 from icevirt_scanners.hdf5.oracle import read_values
-from icevirt_scanners.hdf5.patterns import Recording, key_of, variables_like
+from icevirt_scanners.hdf5.patterns import key_of, remember, variables_like
 from icevirt_scanners.hdf5.raw.attributes import UNREAD, heaps_of
 from icevirt_scanners.hdf5.raw.chunks import layout_of
 from icevirt_scanners.hdf5.raw.header import (
@@ -85,12 +85,16 @@ class Hdf5Scanner:
         with _opened(source, options) as (walk, context):
             context.findings += walk.findings
             tell_unclosed(context, 0 if context.raw is None else context.raw.space.base)
-            groups = tuple(_group(found, context) for found in walk.groups)
+            groups = []
+            for found in walk.groups:
+                attributes = _attributes_of_group(found, context)
+                _report_attributes(found.path, attributes, context)
+                groups.append(ScannedGroup(path=found.path, attributes=attributes.json))
             arrays = tuple(array for _, array in _variables(walk, context, represent))
         refuse_changed(context.beside.values(), seen_from=source.file.url)
         return context.described(
             self,
-            groups,
+            tuple(groups),
             arrays,
             {"": options.max_native_bytes - context.budget.left, **context.tally},
         )
@@ -114,20 +118,15 @@ def _opened(source: ByteSource, options: ScannerOptions) -> Iterator[tuple[Walk,
         held(source) as file,
         explained(source.file.url),
     ):
-        raw, walk = _walked(source, file, options.group)
+        raw, walk, url = RawFile.of(source, base=0), None, source.file.url
+        if raw is not None and options.group == paths.ROOT:
+            with suppress(NotUnderstoodError):
+                walk = plain_walk(raw, file, url)
+        if raw is None:
+            raw = RawFile.of(source, base=file.fid.get_create_plist().get_userblock())
+        if walk is None:  # libhdf5 finds what is in the file
+            walk = Walk(url).below(_root(file.fid, options.group, url))
         yield walk, FileContext.of(source, options, file=file, raw=raw, elsewhere=elsewhere)
-
-
-def _walked(source: ByteSource, file: HeldFile, group: str) -> tuple[RawFile | None, Walk]:
-    """Find what is in the file, from its bytes where that can be, else by libhdf5."""
-    raw = RawFile.of(source, base=0)
-    if raw is not None and group == paths.ROOT:
-        with suppress(NotUnderstoodError):
-            return raw, plain_walk(raw, file, source.file.url)
-    if raw is None:
-        raw = RawFile.of(source, base=file.fid.get_create_plist().get_userblock())
-    url = source.file.url
-    return raw, Walk(url).below(_root(file.fid, group, url))
 
 
 def _root(fid: Any, group: str, url: str) -> Any:
@@ -148,12 +147,6 @@ def _root(fid: Any, group: str, url: str) -> Any:
 
 def _attributes_of_group(found: FoundGroup, context: FileContext) -> FoundAttributes:
     return attributes_of(lambda: found.gid, context.header(found.address))
-
-
-def _group(found: FoundGroup, context: FileContext) -> ScannedGroup:
-    attributes = _attributes_of_group(found, context)
-    _report_attributes(found.path, attributes, context)
-    return ScannedGroup(path=found.path, attributes=attributes.json)
 
 
 def _report_attributes(path: str, attributes: FoundAttributes, context: FileContext) -> None:
@@ -192,7 +185,7 @@ def _described(
     walk: Walk, context: FileContext, key: Hashable | None
 ) -> Iterator[tuple[str, Callable[[], HDF5Variable]]]:
     """Yield what describes each variable; all that is found goes into a pattern under ``key``."""
-    recording = Recording(key, walk, context)
+    said, left_out = len(context.findings), len(context.left_out)
     attributes = {found: _attributes(found, context) for found in walk.datasets}
     dimensions = Dimensions(context.file)
     for found in walk.datasets:
@@ -201,17 +194,25 @@ def _described(
     dimensions.check_distinct(context.source.file.url)
     elements = _with_type_names(_elements(walk.datasets, context), walk)
     axes = _axes(walk, elements, attributes, dimensions, context)
-    context.equal = (
-        _equal(walk, attributes, axes, context)
-        if context.options.stack
-        else context.options.equal_in_files(())
-    )
+    context.equal = context.options.equal_in_files(())
+    if context.options.stack:  # whatever is left out
+        context.equal = context.options.equal_in_files(
+            [
+                (found.path, tuple(axis.name for axis in placed), attributes[found].json.values)
+                for found, placed in axes.items()
+            ],
+            [(each.path, _attributes_of_group(each, context).json.values) for each in walk.groups],
+        )
     wanted = [
         found
         for found in walk.datasets
         if found in elements and found in axes and not is_bare_dimension(attributes[found])
     ]
-    recording.begin()
+    # what libhdf5 was asked for, or must be said of each file, makes no pattern
+    opened = any(found.handle.is_open for found in walk.datasets)
+    is_plain = key is not None and not opened and len(context.findings) == said
+    names = tuple(context.left_out[left_out:])
+    variables: dict[FoundDataset, HDF5Variable] = {}
 
     def describe(found: FoundDataset) -> HDF5Variable:
         element, placed = elements[found], axes[found]
@@ -225,28 +226,14 @@ def _described(
             shape=shape,
             context=context,
         )
-        recording.add(found, variable, is_plain=len(context.findings) == findings)
+        if not found.handle.is_open and len(context.findings) == findings:
+            variables[found] = variable
         return variable
 
     for found in wanted:
         yield found.path, partial(describe, found)
-    recording.end(len(wanted))
-
-
-def _equal(
-    walk: Walk,
-    attributes: dict[FoundDataset, FoundAttributes],
-    axes: dict[FoundDataset, tuple[VariableAxis, ...]],
-    context: FileContext,
-) -> frozenset[str]:
-    """Return the paths of arrays that must be alike in all files, whatever is left out."""
-    return context.options.equal_in_files(
-        [
-            (found.path, tuple(axis.name for axis in placed), attributes[found].json.values)
-            for found, placed in axes.items()
-        ],
-        [(each.path, _attributes_of_group(each, context).json.values) for each in walk.groups],
-    )
+    if is_plain and len(variables) == len(wanted):
+        remember(key, walk, context, variables, names)
 
 
 def _attributes(found: FoundDataset, context: FileContext) -> FoundAttributes:
@@ -345,20 +332,15 @@ def _axes(
         if found.shape is None:
             continue
         wanted = found in elements
-        inner = elements[found].inner if wanted else _inner(found)
+        inner: tuple[int, ...] = ()
+        with suppress(NoDataTypeError):
+            inner = (elements[found] if wanted else _element(found)).inner
         with explained(context.source.file.url, found.path):
             placed, odd = dimensions.axes_of(found, attributes[found], (*found.shape, *inner))
         axes[found] = placed
         if wanted and odd:
             context.warn(found.path, "odd-dimension-scales", odd)
     return axes
-
-
-def _inner(found: FoundDataset) -> tuple[int, ...]:
-    try:
-        return _element(found).inner
-    except NoDataTypeError:
-        return ()
 
 
 _INDEX = 4096  # bytes that hold the root of most chunk indices

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -42,7 +41,6 @@ from icevirt_scanners.hdf5.raw.header import (
     SHARED,
     ObjectHeader,
     RawFile,
-    SharedMessages,
     StorageLayout,
 )
 from icevirt_scanners.hdf5.raw.header import fill_of as fill_in
@@ -128,8 +126,7 @@ class KnownChunks:
 _REST = tuple(name for name in ScannedArray.__dataclass_fields__ if name != "references")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HDF5Variable:
+class HDF5Variable(NamedTuple):
     """A dataset of the file, in zarr's terms."""
 
     path: str
@@ -189,31 +186,6 @@ class HDF5Variable:
     def is_coordinate(self) -> bool:
         """Whether it is 1-D and named like its dimension."""
         return len(self.axes) == 1 and self.axes[0].name == paths.name(self.path)
-
-    def moved(
-        self, handle: Handle, address: int, header: ObjectHeader, placed: StorageLayout | None
-    ) -> HDF5Variable:
-        """Return the variable of another file; `replace` takes twice as long."""
-        return HDF5Variable(
-            path=self.path,
-            handle=handle,
-            element=self.element,
-            axes=self.axes,
-            address=address,
-            own_shape=self.own_shape,
-            limits=self.limits,
-            shape=self.shape,
-            layout=self.layout,
-            chunk=self.chunk,
-            header=header,
-            placed=placed,
-            pipeline=self.pipeline,
-            elsewhere=self.elsewhere,
-            fill=self.fill,
-            unfilled=self.unfilled,
-            attributes=self.attributes,
-            known=self.known,
-        )
 
     def array(
         self, chunk: tuple[int, ...], codecs: tuple[JSON, ...], table: ChunkTable, **more: Any
@@ -302,7 +274,7 @@ def _stored(found: FoundDataset, element: Element, context: FileContext) -> _Sto
     known = _known.get(key) if key is not None else None
     if known is not None:
         with suppress(NotUnderstoodError):
-            return _here(known[1], found, context)
+            return _place(known[1], found, context)
     made = _as_stored(found, element, context)
     if key is not None and not found.handle.is_open:
         if len(_known) == _REMEMBERED:
@@ -317,7 +289,8 @@ def _key(found: FoundDataset, element: Element, context: FileContext) -> Hashabl
     if found.header is None or context.raw is None:
         return None
     shared, space = found.header.shared, context.raw.space
-    if not (shared.is_kept and shared.once(_stand_here)):
+    stand_elsewhere = (one for one in shared.messages if one.flags & SHARED)
+    if not shared.is_kept or any(one.kind in _DECIDING for one in stand_elsewhere):
         return None
     try:
         layout = without_address(found.header.layout, space.address_width)
@@ -326,12 +299,7 @@ def _key(found: FoundDataset, element: Element, context: FileContext) -> Hashabl
     return shared, layout, found.shape, space.address_width, id(element)
 
 
-def _stand_here(shared: SharedMessages) -> bool:
-    """Say whether none of the deciding messages stands elsewhere."""
-    return not any(one.flags & SHARED for one in shared.messages if one.kind in _DECIDING)
-
-
-def _here(known: _StorageFacts, found: FoundDataset, context: FileContext) -> _StorageFacts:
+def _place(known: _StorageFacts, found: FoundDataset, context: FileContext) -> _StorageFacts:
     """Return the properties of a dataset like another one, whose values have another place.
 
     Raises:
@@ -345,7 +313,12 @@ def _here(known: _StorageFacts, found: FoundDataset, context: FileContext) -> _S
 
 
 def _as_stored(found: FoundDataset, element: Element, context: FileContext) -> _StorageFacts:
-    plist = cache(found.handle.plist)
+    handle = found.handle
+
+    @cache
+    def plist() -> Any:
+        return handle.id.get_create_plist()
+
     own = _chunk_in_header(found, context)
     placed = _place_in_header(found, context) if own is None else None
     if (
@@ -365,15 +338,12 @@ def _as_stored(found: FoundDataset, element: Element, context: FileContext) -> _
     pipeline, elsewhere = Pipeline(), ""
     if own is not None:
         size = element.dtype.itemsize * prod((*own, *element.inner))
-        pipeline = context.once(found.header, FILTERS, size, lambda: _pipeline(found, plist, size))
+        pipeline = _pipeline(found, plist, size)
     elif placed is None:
         elsewhere = check_elsewhere(
             found.dsid, plist(), layout, context=context, variable=found.path
         )
-    # an element lives as long as the scan, so that no other has its id
-    fill, filled = context.once(
-        found.header, FILL, id(element), lambda: _fill(found, plist, element)
-    )
+    fill, filled = _fill(found, plist, element)
     return _StorageFacts(
         layout=layout,
         chunk=own,

@@ -218,7 +218,17 @@ def resolve(variable: HDF5Variable, context: FileContext) -> Resolved:
     context.above.append((context.source.file.url, variable.address))
     try:
         for name, datasets in files.items():
-            _look_into(variable, name, datasets, context, found)
+            with source_file(context, name, facts) as inner:
+                if inner is None:
+                    found.missing.append(name)
+                    continue
+                own = {**facts, "source": inner.source.file.url}
+                for dataset, mappings in datasets.items():
+                    _look(variable, source_dataset(inner, dataset, own), mappings, inner, found)
+                if inner in (context, *context.parents):
+                    found.by_own_name |= name != "."
+                else:
+                    context.findings += inner.findings
     finally:
         context.above.pop()
     found.files = len(files) - len(found.missing)
@@ -232,27 +242,6 @@ def resolve(variable: HDF5Variable, context: FileContext) -> Resolved:
     except _ReasonError as reason:
         found.reason = str(reason)
     return found
-
-
-def _look_into(
-    variable: HDF5Variable,
-    name: str,
-    datasets: dict[str, list[Mapping]],
-    context: FileContext,
-    found: Resolved,
-) -> None:
-    """Look at the sources in one file."""
-    with source_file(context, name, found.facts) as inner:
-        if inner is None:
-            found.missing.append(name)
-            return
-        facts = {**found.facts, "source": inner.source.file.url}
-        for dataset, mappings in datasets.items():
-            _look(variable, source_dataset(inner, dataset, facts), mappings, inner, found)
-        if inner in (context, *context.parents):
-            found.by_own_name |= name != "."
-        else:
-            context.findings += inner.findings
 
 
 def _look(
@@ -272,13 +261,13 @@ def _look(
         found.by_own_name |= inner.by_own_name
     try:
         _refuse_other(variable, source, inner)
-        array = inner.array if source.chunk is None else _chunks(source, context)
+        array = inner.array if source.chunk is None else _chunks_of(source, context)
         found.sources.append(_source(variable, source, array, fitted, context))
     except _ReasonError as reason:
         found.reason = found.reason or str(reason)
 
 
-def _chunks(source: HDF5Variable, context: FileContext) -> ScannedArray:
+def _chunks_of(source: HDF5Variable, context: FileContext) -> ScannedArray:
     array = reference_chunks(source, stored_chunks(source, context), context)
     if array is None or array.codecs != (source.element.codec(), *source.pipeline.kept()):
         raise _ReasonError("filters that libhdf5 skips")
@@ -377,14 +366,14 @@ def _fit(mapping: Mapping, variable: HDF5Variable, inner: Shape) -> Fit:
         raise _ReasonError("selections that are not boxes")
     if not mapping.here.inside(variable.own_shape):
         raise _ReasonError("selections that leave it")
-    fit = Fit.of(_widened(mapping.here, inner), _widened(mapping.there, inner))
+    here, there = (  # with the axes of an array type
+        Box(start=(*box.start, *(0 for _ in inner)), count=(*box.count, *inner))
+        for box in (mapping.here, mapping.there)
+    )
+    fit = Fit.of(here, there)
     if fit is None:
         raise _ReasonError("boxes of other forms")
     return fit
-
-
-def _widened(box: Box, inner: Shape) -> Box:
-    return Box(start=(*box.start, *(0 for _ in inner)), count=(*box.count, *inner))
 
 
 def _joined(variable: HDF5Variable, sources: Sequence[_Source]) -> ScannedArray:
@@ -393,7 +382,9 @@ def _joined(variable: HDF5Variable, sources: Sequence[_Source]) -> ScannedArray:
         raise _ReasonError("an unlimited dimension that is longer")
     used = [source for source in sources if source.fits]
     grid = _grid(variable, used)
-    codecs = _codecs(variable, used)
+    codecs = used[0].codecs if used else (variable.element.codec(),)
+    if any(_decoding(source.codecs) != _decoding(codecs) for source in used):
+        raise _ReasonError("sources with several filters")
     boxes = [(fit.first(grid), fit.counts(grid)) for source in used for fit in source.fits]
     for source in used:
         for fit in source.fits:
@@ -430,15 +421,6 @@ def _grid(variable: HDF5Variable, sources: Sequence[_Source]) -> Shape:
     if prod(grid) * itemsize < min(_LEAST, variable.nbytes):
         raise _ReasonError(f"runs of {prod(grid) * itemsize} bytes")
     return grid
-
-
-def _codecs(variable: HDF5Variable, sources: Sequence[_Source]) -> tuple[JSON, ...]:
-    if not sources:
-        return (variable.element.codec(),)
-    first = sources[0].codecs
-    if any(_decoding(source.codecs) != _decoding(first) for source in sources):
-        raise _ReasonError("sources with several filters")
-    return first
 
 
 def _decoding(codecs: tuple[JSON, ...]) -> list[Any]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.joining import SMALL
 from icevirt.archive.scanned import ScannedArray
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.scan import values as values_by_zarr
@@ -31,7 +32,7 @@ from icevirt.scan.contract import Policy
 from icevirt_scanners.blocks import virtual
 from icevirt_scanners.hdf5 import libhdf5_values
 from icevirt_scanners.hdf5.chunked import odd_chunks, short_chunk, stored_chunks
-from icevirt_scanners.hdf5.datatypes import bytes_codec
+from icevirt_scanners.hdf5.datatypes import Element, bytes_codec
 from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, FileContext
 from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
 from icevirt_scanners.hdf5.variable import HDF5Variable
@@ -72,16 +73,18 @@ def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         )
     cause = variable.not_plain or "stored whole"
     context.budget.spend(variable.nbytes, variable=variable.path, cause=cause)
-    plain = _plain_bytes(variable, context)
-    key = None if plain is None else _key_of_bytes(variable, plain)
-    if key is not None and (known := _known.get(key)) is not None:
-        return known[-1]
-    found = _lengthened(_read(variable, plain, context), variable)
+    found = _read(variable, context)
+    if found.shape != variable.shape:  # filled up to netCDF's lengths
+        full = np.full(variable.shape, variable.fill, found.dtype)
+        full[tuple(slice(length) for length in found.shape)] = found
+        found = full
     if variable.element.text and not libhdf5_values.is_utf8(found):
-        return _as_bytes(variable, found, context)
+        context.warn(variable.path, "strings-not-utf8", "stored as variable_length_bytes")
+        array = _one_chunk(variable, found, ({"name": "vlen-bytes", "configuration": {}},))
+        return replace(array, data_type="variable_length_bytes", fill_value="")
     if variable.not_plain and not variable.element.text:
         context.tell(variable.path, "stored-natively", cause)
-    return _one_chunk(variable, found, (bytes_codec(variable.element),), key)
+    return _one_chunk(variable, found, (bytes_codec(variable.element),))
 
 
 def _plain_bytes(variable: HDF5Variable, context: FileContext) -> bytes | None:
@@ -96,20 +99,10 @@ def _plain_bytes(variable: HDF5Variable, context: FileContext) -> bytes | None:
     return data if data is not None and len(data) == nbytes else None
 
 
-def _key_of_bytes(variable: HDF5Variable, plain: bytes) -> Hashable | None:
-    """Return all on which the array of plain numbers depends; None where more is to be said."""
-    if variable.not_plain or len(plain) > _SMALL:
-        return None
-    parts = variable.axes, variable.element, variable.attributes, variable.fill
-    return variable.path, *map(id, parts), variable.own_shape, variable.shape, plain
-
-
-def _read(
-    variable: HDF5Variable, plain: bytes | None, context: FileContext
-) -> np.ndarray[Any, Any]:
-    """Read all values; plain numbers from the bytes of the file, which ``plain`` are."""
+def _read(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any]:
+    """Read all values; plain numbers from the bytes of the file."""
     element = variable.element
-    if plain is not None:
+    if (plain := _plain_bytes(variable, context)) is not None:
         stored = np.frombuffer(plain, element.stored_as).reshape(variable.own_shape)
         return stored.astype(element.dtype)
     if variable.pipeline.undecodable:
@@ -144,15 +137,7 @@ def _by_codecs(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, 
     return own.astype(element.dtype, copy=False)
 
 
-def _as_bytes(
-    variable: HDF5Variable, found: np.ndarray[Any, Any], context: FileContext
-) -> ScannedArray:
-    context.warn(variable.path, "strings-not-utf8", "stored as variable_length_bytes")
-    array = _one_chunk(variable, found, ({"name": "vlen-bytes", "configuration": {}},))
-    return replace(array, data_type="variable_length_bytes", fill_value="")
-
-
-_known: dict[Hashable, tuple[*tuple[object, ...], ScannedArray]] = {}
+_known: dict[Hashable, tuple[Element, Attributes, ScannedArray]] = {}
 _REMEMBERED = 128
 _SMALL = 16 * 1024  # bytes of values that are remembered
 
@@ -161,35 +146,30 @@ def _one_chunk(
     variable: HDF5Variable,
     found: np.ndarray[Any, Any],
     codecs: tuple[Any, ...],
-    key: Hashable | None = None,
 ) -> ScannedArray:
-    """Return the array of values that were read; one object for equal arrays of several files.
-
-    ``key`` is that of `_key_of_bytes`.
-    """
+    """Return the array of values that were read; one object for equal arrays of several files."""
     if not variable.element.is_number or found.nbytes > _SMALL:
-        return _made_of(variable, found, codecs)
-    if key is None:
-        key = (
-            variable.path,
-            tuple(axis.name for axis in variable.axes),
-            id(variable.element),
-            id(variable.attributes),
-            variable.fill.tobytes(),
-            variable.shape,
-            found.tobytes(),
-        )
+        return _make_array(variable, found, codecs)
+    key = (
+        variable.path,
+        tuple(axis.name for axis in variable.axes),
+        id(variable.element),
+        id(variable.attributes),
+        variable.fill.tobytes(),
+        variable.shape,
+        found.tobytes(),
+    )
     known = _known.get(key)
     if known is None:
         if len(_known) >= _REMEMBERED:
             _known.clear()
         # what is held leaves its id to no other
-        parts = variable.axes, variable.element, variable.attributes, variable.fill
-        known = _known[key] = *parts, _made_of(variable, found, codecs)
+        made = _make_array(variable, found, codecs)
+        known = _known[key] = variable.element, variable.attributes, made
     return known[-1]
 
 
-def _made_of(
+def _make_array(
     variable: HDF5Variable, found: np.ndarray[Any, Any], codecs: tuple[Any, ...]
 ) -> ScannedArray:
     ndim = len(variable.shape)
@@ -204,11 +184,11 @@ def _made_of(
         table,
         whole=True,
         digest=libhdf5_values.digest_of(found, variable.element),
-        **_labels(variable, found),
+        **_labels_of(variable, found),
     )
 
 
-def _labels(variable: HDF5Variable, found: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _labels_of(variable: HDF5Variable, found: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Return the values of a coordinate, or a single value, for plans."""
     if not (variable.is_coordinate or found.size == 1):
         return {}
@@ -219,15 +199,6 @@ def _labels(variable: HDF5Variable, found: np.ndarray[Any, Any]) -> dict[str, An
     elif not variable.is_coordinate and labels.dtype.kind not in "iuf":
         return {}
     return {"labels": labels.tobytes(), "labels_dtype": labels.dtype.str}
-
-
-def _lengthened(found: np.ndarray[Any, Any], variable: HDF5Variable) -> np.ndarray[Any, Any]:
-    """Fill values up to netCDF's lengths."""
-    if found.shape == variable.shape:
-        return found
-    full = np.full(variable.shape, variable.fill, found.dtype)
-    full[tuple(slice(length) for length in found.shape)] = found
-    return full
 
 
 def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any] | None:
@@ -241,9 +212,8 @@ def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, An
     undo = _undoing(variable)
     counts = tuple(-(-n // edge) for n, edge in zip(shape, chunk, strict=True))
     size = prod(chunk) * element.dtype.itemsize
-    if undo is None or not 0 < prod(counts) * size <= _LARGE or variable.unfilled:
-        return None
-    if context.options.run_of(variable.path) is not None:
+    is_run = context.options.run_of(variable.path) is not None
+    if undo is None or not 0 < prod(counts) * size <= _LARGE or variable.unfilled or is_run:
         return None
     found = stored_chunks(variable, context)
     if not _fills(found, counts) or odd_chunks(variable, found).any():
@@ -260,20 +230,13 @@ def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, An
         if len(values) < size:
             raise short_chunk(variable, context, index, len(values))
         chunks.append(np.frombuffer(values, element.stored_as).reshape(chunk))
-    joined = chunks[0] if chunk == shape else _joined(chunks, found, counts)
-    return joined[tuple(slice(n) for n in shape)].astype(element.dtype)
-
-
-def _joined(
-    chunks: list[NDArray[Any]], found: ChunkEntries, counts: tuple[int, ...]
-) -> NDArray[Any]:
-    """Return the chunks of a grid as one array, those at its edges whole."""
-    edges = chunks[0].shape
-    whole = np.empty([n * edge for n, edge in zip(counts, edges, strict=True)], chunks[0].dtype)
-    for values, index in zip(chunks, found.index.tolist(), strict=True):
-        box = (slice(at * edge, (at + 1) * edge) for at, edge in zip(index, edges, strict=True))
-        whole[tuple(box)] = values
-    return whole
+    if chunk == shape:
+        return chunks[0].astype(element.dtype)
+    whole = np.empty([n * edge for n, edge in zip(counts, chunk, strict=True)], element.stored_as)
+    for each, place in zip(chunks, found.index.tolist(), strict=True):
+        box = (slice(at * edge, (at + 1) * edge) for at, edge in zip(place, chunk, strict=True))
+        whole[tuple(box)] = each
+    return whole[tuple(slice(n) for n in shape)].astype(element.dtype)
 
 
 def _fills(found: ChunkEntries, counts: tuple[int, ...]) -> bool:

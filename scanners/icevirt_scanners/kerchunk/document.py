@@ -76,24 +76,24 @@ def _filled(references: dict[str, Any], templates: Mapping[str, Any], url: str) 
             raise UnsupportedError(
                 "a template that is a program", do=_REMEDY, file=url, template=name
             )
+
+    def fill_in(match: re.Match[str]) -> str:
+        if match[1] not in templates:
+            raise damaged(url, cause=f"no template {match[1]!r}")
+        return str(templates[match[1]])
+
     known: dict[str, str] = {}  # most references name few files
     for reference in references.values():
         if isinstance(reference, list) and reference and isinstance(reference[0], str):
             text = reference[0]
             if text not in known:
-                known[text] = _MARK.sub(lambda match: _template(match, templates, url), text)
+                known[text] = _MARK.sub(fill_in, text)
                 if "{{" in known[text] or "{%" in known[text]:
                     raise UnsupportedError(
                         "an expression in a URL", do=_REMEDY, file=url, target=text
                     )
             reference[0] = known[text]
     return references
-
-
-def _template(match: re.Match[str], templates: Mapping[str, Any], url: str) -> str:
-    if match[1] not in templates:
-        raise damaged(url, cause=f"no template {match[1]!r}")
-    return str(templates[match[1]])
 
 
 def inline_bytes(value: str, url: str, key: str) -> bytes:
@@ -217,7 +217,9 @@ def of_parquet(  # noqa: PLR0917 - one caller
         ScanError: A file is damaged.
     """
     total, url = prod(grid), source.url
-    there = _records(elsewhere.beside(array))
+    folder = elsewhere.beside(array)  # fsspec writes no file where there are no references
+    files = os.listdir(folder) if os.path.isdir(folder) else []
+    there = sorted(int(match[1]) for match in map(_NAME.fullmatch, files) if match)
     expected = -(-total // size)
     found = sum(number < expected for number in there)
     if found < expected:
@@ -244,12 +246,6 @@ def of_parquet(  # noqa: PLR0917 - one caller
         inline_index=_unravelled(inline, grid, url, array),
         inline=tuple(_inline(body, url, array) for part in parts for body in part.bodies),
     )
-
-
-def _records(folder: str) -> list[int]:
-    """Return the numbers of the files: fsspec writes none where there are no references."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    return sorted(int(match[1]) for match in map(_NAME.fullmatch, names) if match)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

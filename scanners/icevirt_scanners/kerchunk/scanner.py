@@ -74,7 +74,12 @@ def described(references: Mapping[str, Any], group: str, url: str) -> dict[str, 
         ScanError: The metadata is damaged, or there is no such group.
         UnsupportedError: Names of two nodes become one in Zarr.
     """
-    metadata = _consolidated(references, url)
+    metadata: dict[str, Any] = {}
+    if ".zmetadata" in references:
+        held = json_value(references[".zmetadata"], url, ".zmetadata").get("metadata")
+        if not isinstance(held, dict):
+            raise damaged(url, key=".zmetadata", cause="no 'metadata'")
+        metadata.update(held)
     metadata.update({key: value for key, value in references.items() if is_metadata(key)})
     nodes: dict[str, Described] = {paths.ROOT: Described()}
     for key, value in metadata.items():
@@ -83,15 +88,6 @@ def described(references: Mapping[str, Any], group: str, url: str) -> dict[str, 
         _add(node, name, json_value(value, url, key))
     _give_chunks(nodes, references, url)
     return _below(nodes, paths.canonical(group), url)
-
-
-def _consolidated(references: Mapping[str, Any], url: str) -> dict[str, Any]:
-    if ".zmetadata" not in references:
-        return {}
-    held = json_value(references[".zmetadata"], url, ".zmetadata").get("metadata")
-    if not isinstance(held, dict):
-        raise damaged(url, key=".zmetadata", cause="no 'metadata'")
-    return dict(held)
 
 
 def _node(nodes: dict[str, Described], folder: str, url: str) -> Described:
@@ -136,20 +132,14 @@ def _give_chunks(nodes: dict[str, Described], references: Mapping[str, Any], url
             continue
         folder = key.rpartition("/")[0]
         if folder not in owners:
-            owners[folder] = _owner(folder, arrays)
+            above = folder  # the array at or above it
+            while above and above not in arrays:
+                above = above.rpartition("/")[0]
+            owners[folder] = arrays.get(above)
         owner = owners[folder]
         if owner is None:
             raise damaged(url, key=key, cause="neither metadata nor a chunk of an array")
         owner.chunks[key.removeprefix(f"{owner.folder}/")] = value
-
-
-def _owner(folder: str, arrays: Mapping[str, Described]) -> Described | None:
-    """Return the array at or above a folder."""
-    while folder not in arrays:
-        if not folder:
-            return None
-        folder = folder.rpartition("/")[0]
-    return arrays[folder]
 
 
 def _below(nodes: dict[str, Described], group: str, url: str) -> dict[str, Described]:
@@ -181,7 +171,7 @@ def array_of(path: str, node: Described, context: ScanContext) -> GivenArray:
             "decoded values are float64 and differ after the seventh digit",
         )
     try:
-        return _of_v3(path, node) if node.v3 else _of_v2(path, node, context)
+        return _of_v3(path, node.array or {}, node) if node.v3 else _of_v2(path, node, context)
     except NoEquivalentError as error:
         raise UnsupportedError(
             f"an array that zarr cannot read: {error}",
@@ -203,6 +193,9 @@ def _of_v2(path: str, node: Described, context: ScanContext) -> GivenArray:
     if decoding.has_fill and decoding.dtype.kind in "iuf":
         # readers of v2 take the fill value of an array for its missing value
         attributes[FILL] = decoding.fill_value
+    fill = attributes.get(FILL)
+    if decoding.dtype.kind in "iuf" and isinstance(fill, int | float | str):
+        attributes[FILL] = _number(fill, decoding.dtype)
     shape = _lengths(document["shape"])
     return GivenArray(
         scanned=ScannedArray(
@@ -213,15 +206,14 @@ def _of_v2(path: str, node: Described, context: ScanContext) -> GivenArray:
             data_type=decoding.data_type,
             codecs=decoding.codecs,
             fill_value=decoding.fill_value,
-            attributes=_attributes(path, attributes, decoding.dtype, context),
+            attributes=with_fit_fill(attributes, decoding.dtype, partial(context.warn, path)),
             references=ChunkTable.empty(len(shape)),
         ),
         dtype=decoding.dtype,
     )
 
 
-def _of_v3(path: str, node: Described) -> GivenArray:
-    document = node.array or {}
+def _of_v3(path: str, document: dict[str, Any], node: Described) -> GivenArray:
     if document["chunk_grid"]["name"] != "regular":
         raise NoEquivalentError(f"the chunk grid {document['chunk_grid']['name']!r}")
     dtype = decoding_of(document_v2(document, None)).dtype
@@ -271,16 +263,6 @@ def _edges(given: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
     if len(edges) != len(shape):
         raise ValueError(f"chunks {list(given)} of shape {list(shape)}")
     return edges
-
-
-def _attributes(
-    path: str, given: Mapping[str, Any], dtype: np.dtype[Any], context: ScanContext
-) -> Attributes:
-    shown = dict(given)
-    fill = shown.get(FILL)
-    if dtype.kind in "iuf" and isinstance(fill, int | float | str):
-        shown[FILL] = _number(fill, dtype)
-    return with_fit_fill(shown, dtype, lambda code, text: context.warn(path, code, text))
 
 
 def _number(value: JSON, dtype: np.dtype[Any]) -> Any:

@@ -96,15 +96,13 @@ def parse(data: bytes, file_size: int) -> FileHeader:
     records = cursor.size()
     return FileHeader(
         records=None if records == 2 ** (64 if cursor.wide else 32) - 1 else records,
-        dimensions=cursor.items(_DIMENSION, least, partial(_dimension, cursor)),
+        dimensions=cursor.items(
+            _DIMENSION, least, lambda: Dimension(name=cursor.name(), length=cursor.size())
+        ),
         attributes=_attributes(cursor, last),
         variables=cursor.items(_VARIABLE, 4 * least, partial(_variable, cursor, last)),
         size=cursor.at,
     )
-
-
-def _dimension(cursor: Cursor) -> Dimension:
-    return Dimension(name=cursor.name(), length=cursor.size())
 
 
 def _attributes(cursor: Cursor, last: int) -> tuple[Attribute, ...]:

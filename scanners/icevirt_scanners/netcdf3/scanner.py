@@ -109,7 +109,9 @@ def layout_of(header: FileHeader, *, size: int, url: str) -> FileLayout:
     moving = [each for each in header.variables if _is_record(header, each)]
     runs = [_run(header, each) for each in moving]
     stride = runs[0] if len(runs) == 1 else sum(run + -run % 4 for run in runs)
-    room = _room(header, moving, stride, size)
+    # for how many records of all variables the file is long enough
+    ends = [each.begin + run for each, run in zip(moving, runs, strict=True)]
+    room = max(0, (size - max(ends)) // stride + 1) if ends else 0
     records = room if header.records is None else header.records
     placed = tuple(_placed(header, each, records, stride) for each in header.variables)
     _check_inside(placed, header, size=size, url=url)
@@ -137,12 +139,6 @@ def _run(header: FileHeader, variable: NetCDF3Variable) -> int:
     """Return the bytes of a fixed-size variable, or of one record of another."""
     lengths = (header.dimensions[number].length or 1 for number in variable.dimensions)
     return prod(lengths) * variable.kind.size
-
-
-def _room(header: FileHeader, moving: list[NetCDF3Variable], stride: int, size: int) -> int:
-    """Return for how many records of all variables the file is long enough."""
-    ends = [each.begin + _run(header, each) for each in moving]
-    return max(0, (size - max(ends)) // stride + 1) if ends else 0
 
 
 def _placed(
@@ -225,7 +221,9 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
             array, beside=context.values_of(lambda: _stored(placed, attributes, context))
         )
     if Fact.digest in wanted:
-        return replace(array, beside=FactsBeside(digest=_digest(placed, context.source)))
+        pieces = (piece.view(np.uint8) for piece in _pieces(placed, context.source))
+        digest = hashed(placed.kind.data_type, placed.shape, pieces)
+        return replace(array, beside=FactsBeside(digest=digest))
     return array
 
 
@@ -343,15 +341,6 @@ def _read(placed: PlacedVariable, source: ByteSource) -> np.ndarray[Any, Any]:
     return np.frombuffer(flat, placed.kind.dtype).reshape(placed.shape)
 
 
-def _digest(placed: PlacedVariable, source: ByteSource) -> str:
-    """Hash type, shape and values, as all scanners do, without holding more than a piece."""
-    return hashed(
-        placed.kind.data_type,
-        placed.shape,
-        (piece.view(np.uint8) for piece in _pieces(placed, source)),
-    )
-
-
 def _pieces(placed: PlacedVariable, source: ByteSource) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the values in their order, flat and little-endian."""
     for raw in _raw(placed, source):
@@ -369,8 +358,7 @@ def _raw(placed: PlacedVariable, source: ByteSource) -> Iterator[Any]:
 
 
 def _block(begin: int, length: int, source: ByteSource) -> Iterator[bytes]:
-    for at in range(0, length, PIECE):
-        yield _exactly(begin + at, min(PIECE, length - at), source)
+    return (_exactly(begin + at, min(PIECE, length - at), source) for at in range(0, length, PIECE))
 
 
 def _through(placed: PlacedVariable, source: ByteSource) -> Iterator[Any]:
@@ -482,7 +470,8 @@ class NetCDF3Scanner:
         check_dimensions((node_name(each.name)[0] for each in header.dimensions), file.url)
         _tell_records(header, layout, context)
         context.equal = _equal(header, layout, options)
-        root = _root(header, context)
+        found = shown(header.attributes, partial(context.tell, paths.ROOT))
+        root = ScannedGroup(path=paths.ROOT, attributes=Attributes.of(found))
         variables = ((placed.path, placed) for placed in layout.variables)
         arrays = context.arrays(variables, partial(_array, context))
         return context.described(self, (root,), arrays)
@@ -508,18 +497,10 @@ def _tell_records(header: FileHeader, layout: FileLayout, context: ScanContext) 
         context.warn(paths.ROOT, "records-beyond-count", message)
 
 
-def _root(header: FileHeader, context: ScanContext) -> ScannedGroup:
-    found = shown(header.attributes, partial(context.tell, paths.ROOT))
-    return ScannedGroup(path=paths.ROOT, attributes=Attributes.of(found))
-
-
 def _array(context: ScanContext, path: str, placed: PlacedVariable) -> ScannedArray:
     variable = placed.variable
     if len(placed.shape) > _MOST_AXES:
-        raise context.refusal(
-            path,
-            f"a variable of more than {_MOST_AXES} dimensions",
-        )
+        raise context.refusal(path, f"a variable of more than {_MOST_AXES} dimensions")
     if node_name(variable.name)[1]:
         context.tell(
             path, "renamed", f"the name {variable.name!r} is not a valid node name in Zarr"

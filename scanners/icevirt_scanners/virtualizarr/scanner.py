@@ -343,7 +343,10 @@ def _inside(path: str, name: object, context: ScanContext) -> str:
 
 def _given_array(path: str, array: Any, file: str) -> GivenArray:
     """Describe a manifest array. Raises `UnsupportedError`."""
-    document = _document(array.metadata)
+    from zarr.core.buffer import default_buffer_prototype
+
+    documents = array.metadata.to_buffer_dict(default_buffer_prototype())
+    document: dict[str, Any] = json.loads(documents["zarr.json"].to_bytes())
     if document["chunk_grid"]["name"] != "regular":
         raise UnsupportedError(
             "an array with a chunk grid that is not regular",
@@ -354,14 +357,6 @@ def _given_array(path: str, array: Any, file: str) -> GivenArray:
     dtype = array.dtype if array.dtype.kind != "T" else np.dtype(object)
     dtype = dtype.newbyteorder("=") if dtype.names is None else dtype
     return regular_array(path, document, dtype, array.metadata.attributes)
-
-
-def _document(metadata: Any) -> dict[str, Any]:
-    from zarr.core.buffer import default_buffer_prototype
-
-    raw = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
-    document: dict[str, Any] = json.loads(raw)
-    return document
 
 
 def _columns_of(manifest: Any) -> ReferenceColumns:

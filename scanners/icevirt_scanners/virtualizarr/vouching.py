@@ -24,7 +24,6 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType
-from icevirt.model.json import JSON
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt.scan.values import read
 from icevirt_scanners.context import ScanContext
@@ -56,7 +55,9 @@ def _vouched(
     context: ScanContext,
     elsewhere: Elsewhere,
 ) -> ScannedArray:
-    own = _own_readers(array.codecs)
+    # codecs that are neither zarr's nor numcodecs'
+    names = [str(each["name"] if isinstance(each, Mapping) else each) for each in array.codecs]
+    own = [name for name in dict.fromkeys(names) if _package_of(name) not in _GENERAL]
     if not own:
         return array
     why = "no reference library is known"
@@ -72,12 +73,6 @@ def _vouched(
         f" them; {why}",
     )
     return array
-
-
-def _own_readers(codecs: Sequence[JSON]) -> list[str]:
-    """Return the names of codecs that are neither zarr's nor numcodecs'."""
-    names = [str(each["name"] if isinstance(each, Mapping) else each) for each in codecs]
-    return [name for name in dict.fromkeys(names) if _package_of(name) not in _GENERAL]
 
 
 def _package_of(codec: str) -> str:
@@ -107,7 +102,9 @@ def why_not_compared(
     array: ScannedArray, others: Mapping[str, ScannedArray], elsewhere: Elsewhere
 ) -> str:
     """Return why an array cannot be compared; "" where it can."""
-    if not _has_eccodes():
+    try:
+        import eccodes  # noqa: F401
+    except (ImportError, RuntimeError):  # the latter where its library is missing
         return "with the package eccodes installed, a scan compares them with ecCodes"
     if array.references.count(ChunkType.virtual) < len(array.references):
         return "some messages are not in a file"
@@ -150,14 +147,6 @@ def refuse_other_values(
     return ""
 
 
-def _has_eccodes() -> bool:
-    try:
-        import eccodes  # noqa: F401
-    except (ImportError, RuntimeError):  # the latter where its library is missing
-        return False
-    return True
-
-
 def _beside(
     array: ScannedArray, name: str, others: Mapping[str, ScannedArray]
 ) -> ScannedArray | None:
@@ -189,7 +178,7 @@ def _difference(
     for row in range(len(table)):  # each is decoded twice, which takes far longer
         one = table.take(np.array([row]))
         url = one.locations.url[int(one.source[0])]
-        theirs = _by_eccodes(elsewhere.read(url, int(one.offset[0]), int(one.length[0])))
+        theirs = _Field(elsewhere.read(url, int(one.offset[0]), int(one.length[0])))
         rows, columns = array.shape[-2:]
         if theirs.values.size != rows * columns:
             return (
@@ -218,7 +207,16 @@ def _difference(
 class _Field:
     """A message as ecCodes reads it, in the order in which its points stand."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, message: bytes) -> None:
+        import eccodes
+
+        handle = eccodes.codes_new_from_message(message)
+        try:
+            self._read(handle)
+        finally:
+            eccodes.codes_release(handle)
+
+    def _read(self, handle: Any) -> None:
         import eccodes
 
         eccodes.codes_set(handle, "missingValue", _MISSING)
@@ -240,16 +238,6 @@ class _Field:
             else 0.0,
             _RELATIVE * largest,
         )
-
-
-def _by_eccodes(message: bytes) -> _Field:
-    import eccodes
-
-    handle = eccodes.codes_new_from_message(message)
-    try:
-        return _Field(handle)
-    finally:
-        eccodes.codes_release(handle)
 
 
 def _placed(

@@ -128,8 +128,8 @@ def test_every_kind_of_index_is_decoded(
     )
     with dataset(path) as (variable, context):
         assert kind_of(variable, context) == kind
-        found = chunked._decoded(variable, context)
-        assert rows(found) == rows(chunked._listed(variable.dsid, variable.own_chunk))
+        found = chunked._decode(variable, context)
+        assert rows(found) == rows(chunked._list_chunks(variable.dsid, variable.own_chunk))
 
 
 def test_an_implicit_index_is_decoded(tmp_path):
@@ -142,9 +142,9 @@ def test_an_implicit_index_is_decoded(tmp_path):
         h5d.create(file.id, b"d", h5py.h5t.NATIVE_INT32, extent, plist)
     with dataset(path) as (variable, context):
         assert kind_of(variable, context) == "implicit"
-        found = chunked._decoded(variable, context)
+        found = chunked._decode(variable, context)
         assert len(found.offset) == 100
-        assert rows(found) == rows(chunked._listed(variable.dsid, variable.own_chunk))
+        assert rows(found) == rows(chunked._list_chunks(variable.dsid, variable.own_chunk))
 
 
 def test_pages_of_a_paged_file_and_small_addresses_are_read(tmp_path):
@@ -164,11 +164,11 @@ def test_pages_of_a_paged_file_and_small_addresses_are_read(tmp_path):
                 )
         for name in "de":
             with dataset(path, name) as (variable, context):
-                found = chunked._decoded(variable, context)
-                assert rows(found) == rows(chunked._listed(variable.dsid, variable.own_chunk))
+                found = chunked._decode(variable, context)
+                assert rows(found) == rows(chunked._list_chunks(variable.dsid, variable.own_chunk))
     with dataset(tmp_path / "1.h5") as (variable, context):
-        found = chunked._decoded(variable, context)
-        assert rows(found) == rows(chunked._listed(variable.dsid, variable.own_chunk))
+        found = chunked._decode(variable, context)
+        assert rows(found) == rows(chunked._list_chunks(variable.dsid, variable.own_chunk))
 
 
 TURNED = {
@@ -254,12 +254,12 @@ def test_any_index_is_that_of_libhdf5(file, bounds):
         path = Path(directory) / "f.h5"
         write(path, shape, chunks, limits, fill, bounds=bounds, space=space, **options)
         with dataset(path) as (variable, context):
-            found = chunked._decoded(variable, context)
+            found = chunked._decode(variable, context)
             kind = kind_of_or_none(variable, context)
             if kind is None:
                 assert found is None  # a single chunk is left to libhdf5
             elif not (kind == "extensible" and chunked._turned(variable)):
-                listed = chunked._listed(variable.dsid, variable.own_chunk)
+                listed = chunked._list_chunks(variable.dsid, variable.own_chunk)
                 assert rows(found) == rows(listed)
         with h5py.File(path) as file_:
             values = file_["d"][...]
@@ -291,8 +291,8 @@ def test_a_flipped_bit_is_read_as_libhdf5_reads_it_or_left_to_it(name, random, m
     path.write_bytes(flipped)
     with dataset(path) as (variable, context):
         try:
-            listed = chunked._listed(variable.dsid, variable.own_chunk)
-            found = chunked._decoded(variable, context)
+            listed = chunked._list_chunks(variable.dsid, variable.own_chunk)
+            found = chunked._decode(variable, context)
         except (OSError, RuntimeError, ValueError, OverflowError):
             return  # libhdf5 cannot list them either
         assert found is None or rows(found) == rows(listed)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,8 +212,7 @@ class _Search:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _FileRows:
+class _FileRows(NamedTuple):
     """Files of a part."""
 
     hashes: NDArray[np.void]

@@ -331,10 +331,8 @@ def of_array(table: Any, path: str) -> Any:
     return table if len(rows) == len(table) else rows_of(table, np.array(rows, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    parts: Mapping[str, int]
-    raw: Any  # a buffer of Arrow: the blocks of one array
+type _Kept = tuple[Mapping[str, int], Any]
+"""Parts, and a buffer of Arrow: the blocks of one array in them."""
 
 
 class ReferenceCache:
@@ -358,9 +356,9 @@ class ReferenceCache:
         how = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
         with pa.ipc.new_stream(sink, table.schema, options=how) as writer:
             writer.write_table(table.combine_chunks())
-        kept = _Kept(parts, sink.getvalue())
+        kept: _Kept = parts, sink.getvalue()
         batches = {id(each): each for held in self._kept.values() for each in held.values()}
-        if sum(each.raw.size for each in [kept, *batches.values()]) <= self._budget:
+        if sum(raw.size for _, raw in [kept, *batches.values()]) <= self._budget:
             self._kept.setdefault(path, {}).update(dict.fromkeys(parts, kept))
 
     def holds(self, path: str, part: str) -> bool:
@@ -369,7 +367,7 @@ class ReferenceCache:
 
     def load(self, path: str, part: str) -> BlockBatch:
         """Return the batch that holds the blocks of an array in a part."""
-        kept = self._kept[path][part]
+        parts, raw = self._kept[path][part]
         how = pa.ipc.IpcReadOptions(use_threads=False)
-        with pa.ipc.open_stream(kept.raw, options=how) as reader:
-            return BlockBatch.of(kept.parts, reader.read_all())
+        with pa.ipc.open_stream(raw, options=how) as reader:
+            return BlockBatch.of(parts, reader.read_all())

@@ -105,7 +105,10 @@ def attributes_of(opened: Callable[[], Any], header: ObjectHeader | None = None)
     ``opened`` gives its id, ``header`` are the messages of its header, where they could be read.
     The result is shared; do not change it.
     """
-    plain = _plainly(header)
+    try:
+        plain = listed(header) if header is not None else None
+    except NotUnderstoodError:
+        plain = None
     if plain is None:
         return _found(dict.fromkeys(_names(opened())), opened)
     known = _known(plain) if plain.nbytes <= _REMEMBERED else None
@@ -126,9 +129,13 @@ def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fo
             found.lost[name] = f"another attribute has this name; this one is {raw!r}"
             continue
         try:
-            value = _shown(known, name, found) if known is not None else None
-            if value is None:
-                value = _read(opened(), raw, name, found)
+            match known:
+                case None | References():  # libhdf5 says what is wrong with these
+                    value = _read(opened(), raw, name, found)
+                case FixedStrings(texts):
+                    value = _text(texts, name, found)
+                case _:
+                    value = known.reshape(-1)[0] if known.size == 1 else known
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the variable stays
             found.lost[name] = str(error) or type(error).__name__
             continue
@@ -146,25 +153,6 @@ def _known(plain: StoredAttributes) -> FoundAttributes | None:
     return _found(plain.values, lambda: None)  # all values are known
 
 
-def _plainly(header: ObjectHeader | None) -> StoredAttributes | None:
-    if header is None:
-        return None
-    try:
-        return listed(header)
-    except NotUnderstoodError:
-        return None
-
-
-def _shown(value: Value, name: str, found: FoundAttributes) -> Any:
-    match value:
-        case FixedStrings(texts):
-            return _text(texts, name, found)
-        case References():
-            return None  # libhdf5 says what is wrong with them
-        case _:
-            return value.reshape(-1)[0] if value.size == 1 else value
-
-
 def _names(oid: Any) -> list[bytes]:
     names: list[bytes] = []
     try:
@@ -180,7 +168,8 @@ def _read(oid: Any, raw: bytes, name: str, found: FoundAttributes) -> Any:
     kind = attribute.get_type()
     family = kind.get_class()
     space = attribute.get_space()
-    plain = _plain(kind, family)
+    sign = kind.get_sign() if family == h5t.INTEGER else None
+    plain = _NATIVE.get((family, kind.get_size(), sign))
     if space.get_simple_extent_type() == h5s.NULL:
         return "" if family == h5t.STRING else np.zeros(0, plain[0] if plain else np.int32)
     if family == h5t.STRING:
@@ -190,11 +179,6 @@ def _read(oid: Any, raw: bytes, name: str, found: FoundAttributes) -> Any:
     values = np.empty(space.shape, plain[0])
     attribute.read(values, plain[1])
     return values.reshape(-1)[0] if values.size == 1 else values
-
-
-def _plain(kind: Any, family: int) -> tuple[np.dtype[Any], Any] | None:
-    sign = kind.get_sign() if family == h5t.INTEGER else None
-    return _NATIVE.get((family, kind.get_size(), sign))
 
 
 def _texts(attribute: Any, kind: Any, shape: tuple[int, ...]) -> list[bytes]:

@@ -40,17 +40,12 @@ def read(
             file_space.select_hyperslab(start, count)
             memory_space = h5s.create_simple(count)
         dsid.read(memory_space, file_space, values, element.memory)
-    return _faithful(values, element)
-
-
-def _faithful(values: np.ndarray[Any, Any], element: Element) -> np.ndarray[Any, Any]:
     if values.dtype == element.dtype:
         return values
     stored = values.astype(element.dtype)
-    if values.dtype.kind == "f" and values.dtype.itemsize > stored.dtype.itemsize:
-        same = np.array_equal(values, stored.astype(values.dtype), equal_nan=True)
-        if not same:
-            raise UnfaithfulError("extended-precision floats that a float64 cannot hold")
+    is_longer = values.dtype.kind == "f" and values.dtype.itemsize > stored.dtype.itemsize
+    if is_longer and not np.array_equal(values, stored.astype(values.dtype), equal_nan=True):
+        raise UnfaithfulError("extended-precision floats that a float64 cannot hold")
     return stored
 
 

@@ -174,7 +174,12 @@ def _runs(  # noqa: PLR0917 - two callers
     skip: int = 0,
 ) -> Iterator[ChunkEntries]:
     """Yield runs of entries between ``skip`` bytes and a checksum, from places ``first`` on."""
-    for some, rows in space.rows(at, skip + entries * width + CHECKSUM):
+    size = skip + entries * width + CHECKSUM
+    if len(at) == 1:  # most arrays are one block
+        data = np.frombuffer(space.sealed(int(at[0]), size, head), np.uint8, offset=skip)
+        yield decode(data.reshape(-1, width), first + np.arange(entries))
+        return
+    for some, rows in space.rows(at, size):
         check_heads(rows, head)
         check_sums(rows)
         place = (first[some, None] + np.arange(entries)).reshape(-1)

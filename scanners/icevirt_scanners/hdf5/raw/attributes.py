@@ -305,7 +305,9 @@ def _attribute(
     return _InHeap(name, data, begin, read, order)
 
 
-type _Beyond = tuple[int, Callable[[bytes, Heap], FixedStrings | References]]
+type _FromHeap = Callable[[bytes, Heap], FixedStrings | References]
+type _Reader = tuple[_FromHeap, None] | tuple[None, Callable[[bytes], Value]]
+type _Beyond = tuple[int, _FromHeap]
 
 
 @lru_cache(4096)
@@ -318,10 +320,12 @@ def _understood(data: bytes, width: int) -> tuple[bytes, Value | None, _Beyond |
     read = None if is_elsewhere else _reader(kind, space, width)
     if read is None:
         return name, None, None
-    if isinstance(read, _FromHeap):
-        return name, None, (len(data) - len(value), read.read)
+    from_heap, from_bytes = read
+    if from_heap is not None:
+        return name, None, (len(data) - len(value), from_heap)
+    assert from_bytes is not None
     try:
-        return name, read(value), None
+        return name, from_bytes(value), None
     except (NotUnderstoodError, error):
         return name, None, None
 
@@ -344,26 +348,24 @@ def _parts(data: bytes) -> tuple[bytes, bool, bytes, bytes, bytes]:
     return name, version > 1 and bool(flags), data[kind:space], data[space:value], data[value:]
 
 
-class _FromHeap(NamedTuple):
-    """Reads values that stand in a heap."""
-
-    read: Callable[[bytes, Heap], FixedStrings | References]
-
-
 @lru_cache(1024)  # the attributes of an archive are of few types
-def _reader(kind: bytes, space: bytes, width: int) -> Callable[[bytes], Value] | _FromHeap | None:
+def _reader(kind: bytes, space: bytes, width: int) -> _Reader | None:
     """Return what reads values of a type and shape; None where libhdf5 is to read them."""
     try:
         shape = _shape(space, width)
         family, count = kind[0] & 15, prod(shape)
         if family in _NUMBER_SIZES:
             dtypes = _NUMBERS.get(_versionless(kind[: _NUMBER_SIZES[family]]))
-            return partial(_array, *dtypes, shape) if dtypes is not None else None
+            return (None, partial(_array, *dtypes, shape)) if dtypes is not None else None
         _, bits, _, _, size = _TYPE.unpack_from(kind)
         if family == _STRING and size:
-            return partial(_fixed, size, count, bits & 15 == _TERMINATED)
+            return None, partial(_fixed, size, count, bits & 15 == _TERMINATED)
+        if family == _SEQUENCE and kind[1] & 15 == _OF_CHARACTERS:
+            return partial(_variable, size * count), None
         if family == _SEQUENCE:
-            return _sequences(kind, size, count)
+            inner, wide = kind[_TYPE.size :], size - _AROUND_ADDRESS
+            if inner[0] & 15 == _REFERENCE and not inner[1] & 15 and inner[4] == wide:
+                return partial(_references, size * count, wide), None
     except (NotUnderstoodError, error, IndexError):
         pass
     return None
@@ -392,17 +394,6 @@ def _fixed(size: int, count: int, terminated: bool, data: bytes) -> Value:
     require(count * size <= len(data), "a value cut short")
     texts = (data[at : at + size] for at in range(0, count * size, size))
     return FixedStrings(tuple(_stripped(text, terminated=terminated) for text in texts))
-
-
-def _sequences(kind: bytes, size: int, count: int) -> _FromHeap | None:
-    nbytes = size * count
-    if kind[1] & 15 == _OF_CHARACTERS:
-        return _FromHeap(partial(_variable, nbytes))
-    inner = kind[_TYPE.size :]
-    width = size - _AROUND_ADDRESS
-    if inner[0] & 15 == _REFERENCE and not inner[1] & 15 and inner[4] == width:
-        return _FromHeap(partial(_references, nbytes, width))
-    return None  # other than addresses of objects
 
 
 def _variable(nbytes: int, data: bytes, heap: Heap) -> FixedStrings:

@@ -112,16 +112,11 @@ def space_of(read: Callable[[int, int], bytes], *, base: int, size: int) -> Spac
         if extension != b"\xff" * widths[0]:
             found = messages(space, int.from_bytes(extension, "little"))
             require(all(message.kind != _CACHE_IMAGE for message in found), "a cache image")
-            space.page = _page_of(found, space)
+            for message in found:
+                if message.kind == _FILE_SPACE and message.data[:2] == _PAGED:
+                    long = space.length_width
+                    space.page = number(message.data, 3 + long, long)
     return space.begin()
-
-
-def _page_of(extension: Sequence[Message], space: Space) -> int:
-    """Return the size of the file's pages, 0 where it has none."""
-    for message in extension:
-        if message.kind == _FILE_SPACE and message.data[:2] == _PAGED:
-            return number(message.data, 3 + space.length_width, space.length_width)
-    return 0
 
 
 def only(messages: Sequence[Message], kind: int) -> bytes:
@@ -205,7 +200,9 @@ def _read(space: Space, address: int, widths: tuple[int, int]) -> _KnownHeader:
         known = split if len(each) <= _REMEMBERED else split.__wrapped__
         for further in known(each, flags).further:
             require(len(blocks) < _MOST, "a header of too many blocks")
-            place, block = _further(space, further, new=new)
+            wide = space.address_width
+            at, length = number(further, 0, wide), number(further, wide, space.length_width)
+            place, block = _block_at(space, at, length, new=new)
             places.append(place)
             blocks.append(block)
     is_kept = sum(map(len, blocks)) <= _REMEMBERED
@@ -257,29 +254,18 @@ def _first_block(space: Space, address: int) -> tuple[int, bytes, bytes]:
     require(len(start) >= 16, "no object header")
     new = start.startswith(b"OHDR")
     require(new or start[0] == 1, "no object header")
-    return (_first_new if new else _first_old)(space, address, start)
-
-
-def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes, bytes]:
-    end = 16 + number(start, 8, 4)  # the prefix is padded to a multiple of 8
+    flags, begin = 0, 16  # the prefix of an old one is padded to a multiple of 8
+    end = 16 + number(start, 8, 4)
+    if new:
+        require(start[4] == 2, "a newer object header")
+        flags = start[5]
+        at = 6 + (16 if flags & _TIMES else 0) + (4 if flags & _PHASES else 0)
+        begin = at + (1 << (flags & 3))
+        end = begin + number(start, at, begin - at) + CHECKSUM
     raw = start[:end] if end <= len(start) else space.block(address, end)
-    return 0, raw, raw[16:]
-
-
-def _first_new(space: Space, address: int, start: bytes) -> tuple[int, bytes, bytes]:
-    require(start[4] == 2, "a newer object header")
-    flags = start[5]
-    at = 6 + (16 if flags & _TIMES else 0) + (4 if flags & _PHASES else 0)
-    width = 1 << (flags & 3)
-    end = at + width + number(start, at, width) + CHECKSUM
-    raw = start[:end] if end <= len(start) else space.block(address, end)
-    check_sum(raw)
-    return flags, raw, raw[at + width : -CHECKSUM]
-
-
-def _further(space: Space, data: bytes, *, new: bool) -> tuple[Place, bytes]:
-    length = number(data, space.address_width, space.length_width)
-    return _block_at(space, number(data, 0, space.address_width), length, new=new)
+    if new:
+        check_sum(raw)
+    return flags, raw, raw[begin : -CHECKSUM if new else None]
 
 
 def _block_at(space: Space, address: int, length: int, *, new: bool) -> tuple[Place, bytes]:
@@ -370,8 +356,28 @@ class RawFile:
         libhdf5 checks some things when it opens a file. Anything unusual (a file cut short, still
         open for writing, of several parts) is left to it, for the error or for the answer.
         """
-        version = number(self.space.begin().at_most(0, 16), 8, 1)
-        return _old_root(self.space, version) if version <= _INDEXED else _new_root(self.space)
+        space = self.space.begin()
+        wide, nowhere = space.address_width, (1 << 8 * space.address_width) - 1
+        version = number(space.at_most(0, 16), 8, 1)
+        is_old = version <= _INDEXED
+        at = _OLD_FIXED + 4 * (version == _INDEXED) if is_old else _NEW_FIXED
+        head = space.block(0, at + (6 * wide if is_old else 4 * wide + CHECKSUM))
+        base, extension, end, last = (number(head, at + n * wide, wide) for n in range(4))
+        if is_old:
+            require(not any((head[9], head[10], head[12])), "a newer superblock")  # of its parts
+            require(number(head, 20, 4) == 0, "a file open for writing")
+            require(last == nowhere, "a file of several parts")
+            root = number(head, at + 5 * wide, wide)  # of a symbol: its name's place, its address
+        else:
+            check_sum(head)
+            require(head[11] == 0, "a file open for writing")
+            root = last
+        require(base == space.base, "addresses that count from elsewhere")
+        require(base < end <= space.size, "a file cut short")
+        if not is_old and extension != nowhere:
+            kinds = {message.kind for message in messages(space, extension)}
+            require(not kinds & {_SHARED_TABLE, _DRIVER}, "a file of several parts")
+        return root
 
     @classmethod
     def of(cls, source: ByteSource, *, base: int) -> Self | None:
@@ -393,36 +399,6 @@ class RawFile:
             found = ObjectHeader(*header_at(self.space.begin(), address), self.heap)
         self._headers[address] = found
         return found
-
-
-def _old_root(space: Space, version: int) -> int:
-    wide = space.address_width
-    at = _OLD_FIXED + 4 * (version == _INDEXED)
-    head = space.block(0, at + 6 * wide)
-    require(not any((head[9], head[10], head[12])), "a newer superblock")  # versions of its parts
-    require(number(head, 20, 4) == 0, "a file open for writing")
-    base, _, end, driver = (number(head, at + n * wide, wide) for n in range(4))
-    _check(space, base, end)
-    require(driver == (1 << 8 * wide) - 1, "a file of several parts")
-    return number(head, at + 5 * wide, wide)  # of a symbol: its name's place, then its address
-
-
-def _new_root(space: Space) -> int:
-    wide = space.address_width
-    head = space.block(0, _NEW_FIXED + 4 * wide + CHECKSUM)
-    check_sum(head)
-    require(head[11] == 0, "a file open for writing")
-    base, extension, end, root = (number(head, _NEW_FIXED + n * wide, wide) for n in range(4))
-    _check(space, base, end)
-    if extension != (1 << 8 * wide) - 1:
-        kinds = {message.kind for message in messages(space, extension)}
-        require(not kinds & {_SHARED_TABLE, _DRIVER}, "a file of several parts")
-    return root
-
-
-def _check(space: Space, base: int, end: int) -> None:
-    require(base == space.base, "addresses that count from elsewhere")
-    require(base < end <= space.size, "a file cut short")
 
 
 FILL_VALUE, FILTER_PIPELINE = 0x05, 0x0B

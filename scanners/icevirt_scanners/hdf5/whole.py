@@ -73,7 +73,12 @@ def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         )
     cause = variable.not_plain or "stored whole"
     context.budget.spend(variable.nbytes, variable=variable.path, cause=cause)
-    found = _read(variable, context)
+    plain = _plain_bytes(variable, context)
+    if plain is not None and len(plain) <= _SMALL:
+        known = _known.get(_key_of(variable, plain, is_stored=True))
+        if known is not None:
+            return known[-1]
+    found = _read(variable, plain, context)
     if found.shape != variable.shape:  # filled up to netCDF's lengths
         full = np.full(variable.shape, variable.fill, found.dtype)
         full[tuple(slice(length) for length in found.shape)] = found
@@ -84,7 +89,7 @@ def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         return replace(array, data_type="variable_length_bytes", fill_value="")
     if variable.not_plain and not variable.element.text:
         context.tell(variable.path, "stored-natively", cause)
-    return _one_chunk(variable, found, (bytes_codec(variable.element),))
+    return _one_chunk(variable, found, (bytes_codec(variable.element),), plain)
 
 
 def _plain_bytes(variable: HDF5Variable, context: FileContext) -> bytes | None:
@@ -99,10 +104,12 @@ def _plain_bytes(variable: HDF5Variable, context: FileContext) -> bytes | None:
     return data if data is not None and len(data) == nbytes else None
 
 
-def _read(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any]:
-    """Read all values; plain numbers from the bytes of the file."""
+def _read(
+    variable: HDF5Variable, plain: bytes | None, context: FileContext
+) -> np.ndarray[Any, Any]:
+    """Read all values; plain numbers from the bytes of the file, which ``plain`` are."""
     element = variable.element
-    if (plain := _plain_bytes(variable, context)) is not None:
+    if plain is not None:
         stored = np.frombuffer(plain, element.stored_as).reshape(variable.own_shape)
         return stored.astype(element.dtype)
     if variable.pipeline.undecodable:
@@ -142,28 +149,29 @@ _REMEMBERED = 128
 _SMALL = 16 * 1024  # bytes of values that are remembered
 
 
+def _key_of(variable: HDF5Variable, raw: bytes, *, is_stored: bool) -> Hashable:
+    """Return all on which the array of some numbers depends, given as stored or as read."""
+    names = tuple(axis.name for axis in variable.axes)
+    ids = id(variable.element), id(variable.attributes)  # what is held leaves its id to no other
+    shapes = variable.own_shape, variable.shape
+    return variable.path, names, *ids, variable.fill.tobytes(), *shapes, is_stored, raw
+
+
 def _one_chunk(
     variable: HDF5Variable,
     found: np.ndarray[Any, Any],
     codecs: tuple[Any, ...],
+    plain: bytes | None = None,
 ) -> ScannedArray:
     """Return the array of values that were read; one object for equal arrays of several files."""
     if not variable.element.is_number or found.nbytes > _SMALL:
         return _make_array(variable, found, codecs)
-    key = (
-        variable.path,
-        tuple(axis.name for axis in variable.axes),
-        id(variable.element),
-        id(variable.attributes),
-        variable.fill.tobytes(),
-        variable.shape,
-        found.tobytes(),
-    )
+    raw = found.tobytes() if plain is None else plain
+    key = _key_of(variable, raw, is_stored=plain is not None)
     known = _known.get(key)
     if known is None:
         if len(_known) >= _REMEMBERED:
             _known.clear()
-        # what is held leaves its id to no other
         made = _make_array(variable, found, codecs)
         known = _known[key] = variable.element, variable.attributes, made
     return known[-1]

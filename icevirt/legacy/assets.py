@@ -155,7 +155,7 @@ class OldAssets(Assets):
 
     # -- manifests ---------------------------------------------------------------------------
 
-    def _opened_manifest(self, key: ObjectId12) -> None:
+    def _open_manifest(self, key: ObjectId12) -> None:
         """Return nothing: what is left out of a manifest is known when it is decoded."""
 
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:

@@ -34,30 +34,30 @@ class MessagePackFile:
     def __init__(self, raw: bytes) -> None:
         self._most = min(MOST_CONTAINERS, _FREE_CONTAINERS + len(raw) // _BYTES_PER_CONTAINER)
         self._left = self._most
-        size = self._guarded(lambda: check_counts(raw))
+        size = self._guard(lambda: check_counts(raw))
         if size != len(raw):
             raise Damage("bytes follow the MessagePack value", size)
         self._unpacker = msgpack.Unpacker(
             max_buffer_size=max(len(raw), 1),
             strict_map_key=False,
             use_list=False,
-            list_hook=self._counted,
+            list_hook=self._count,
             object_pairs_hook=self._map,
         )
         self._unpacker.feed(raw)
 
     def array(self) -> int:
         """Enter an array and return how many values follow."""
-        return int(self._guarded(self._unpacker.read_array_header))
+        return int(self._guard(self._unpacker.read_array_header))
 
     def map(self) -> int:
         """Enter a map and return how many pairs of values follow."""
-        return int(self._guarded(self._unpacker.read_map_header))
+        return int(self._guard(self._unpacker.read_map_header))
 
     def value(self) -> Any:
         """Return the next value whole: arrays are tuples, maps dicts."""
         self._left = self._most  # what came before is not kept, however much it was
-        return self._guarded(self._unpacker.unpack)
+        return self._guard(self._unpacker.unpack)
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
         """Enter a map and yield what it holds."""
@@ -65,16 +65,16 @@ class MessagePackFile:
             key = self.value()
             yield key, self.value()
 
-    def _counted(self, items: Any) -> Any:
+    def _count(self, items: Any) -> Any:
         self._left -= 1
         if self._left < 0:
             raise ValueError("more arrays and maps than such a file has")
         return items
 
     def _map(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-        return self._counted(unique_keys(pairs))  # type: ignore[no-any-return]
+        return self._count(unique_keys(pairs))  # type: ignore[no-any-return]
 
-    def _guarded(self, read: Any) -> Any:
+    def _guard(self, read: Any) -> Any:
         try:
             return read()
         except (ValueError, TypeError, msgpack.UnpackException) as error:

@@ -70,7 +70,7 @@ class Assets:
         searched = cache_bytes // 4
         self._cache = Cache(cache_bytes - searched)
         self.lookup = ManifestLookup(
-            self._cache, searched, opened=self._opened_manifest, decoded=self.read_manifest
+            self._cache, searched, opened=self._open_manifest, decoded=self.read_manifest
         )
         self._named: tuple[NDArray[np.void], dict[str, IcevirtError]] | None = None
         self._unlisted: dict[ObjectId12, None] = {}  # named by content, in no list of these yet
@@ -144,10 +144,10 @@ class Assets:
                 compared_chunk,  # readers compare nothing
             )
 
-            return compared_chunk(self.storage, path, key, offset, length, self._named_chunks)
+            return compared_chunk(self.storage, path, key, offset, length, self._read_named)
         return self.storage.get_range(path, offset=offset, length=length)
 
-    def _named_chunks(self) -> tuple[NDArray[np.void], dict[str, IcevirtError]]:
+    def _read_named(self) -> tuple[NDArray[np.void], dict[str, IcevirtError]]:
         if self._named is None:
             from icevirt.repo.maintenance import content_names
 
@@ -280,7 +280,7 @@ class Assets:
             log = _same(key, log_file.decode(raw))
         return log, len(raw) + sum(index.nbytes for index in log.updated_chunks.values())
 
-    def _opened_manifest(self, key: ObjectId12) -> OpenManifest | None:
+    def _open_manifest(self, key: ObjectId12) -> OpenManifest | None:
         """Return a manifest that can be searched; None where only whole ones are read."""
         with layout.naming(layout.manifest(key)):
             return _same(key, OpenManifest(self.manifest_file(key)))

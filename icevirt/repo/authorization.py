@@ -116,9 +116,9 @@ def refuse_unmatched(
 def _entry(entry: object) -> tuple[str, frozenset[str]]:
     match os.fspath(entry) if isinstance(entry, os.PathLike) else entry:
         case str(prefix):
-            return _normalized(prefix), frozenset()
+            return _normalize(prefix), frozenset()
         case (str(prefix), str(endpoint)):
-            return _normalized(prefix), frozenset({plain(endpoint)})
+            return _normalize(prefix), frozenset({plain(endpoint)})
         case _:
             raise InvalidInputError(
                 "this prefix cannot be authorized",
@@ -127,7 +127,7 @@ def _entry(entry: object) -> tuple[str, frozenset[str]]:
             )
 
 
-def _normalized(prefix: str) -> str:
+def _normalize(prefix: str) -> str:
     if not prefix:
         raise InvalidInputError(
             "an empty prefix would authorize everything",

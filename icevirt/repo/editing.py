@@ -39,8 +39,8 @@ class Editing(View):
             InvalidInputError: The metadata is not that of a zarr v3 group.
             ReadOnlyError: The session is read-only.
         """
-        path = self._checked(path, zarr_json, "group")
-        self._changed().add_group(path, zarr_json)
+        path = self._check(path, zarr_json, "group")
+        self._change().add_group(path, zarr_json)
 
     def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
         """Add an array and its chunk references; missing parents are added too.
@@ -53,9 +53,9 @@ class Editing(View):
         """
         from icevirt.repo.commits import validation
 
-        path = self._checked(path, zarr_json, "array")
+        path = self._check(path, zarr_json, "array")
         validation.check_chunks(self.config, path, chunks)
-        self._changed().add_array(path, zarr_json, chunks)
+        self._change().add_array(path, zarr_json, chunks)
 
     def set_metadata(self, path: str, zarr_json: bytes) -> None:
         """Replace the metadata of a node; chunks outside a smaller grid are dropped.
@@ -69,8 +69,8 @@ class Editing(View):
 
         node = self.node(path)
         kind = "array" if isinstance(node, ArrayNode) else "group"
-        self._checked(path, zarr_json, kind)
-        staging = self._changed()
+        self._check(path, zarr_json, kind)
+        staging = self._change()
         changed = hierarchy.set_metadata(dict(staging.nodes), node, zarr_json)
         if isinstance(changed, ArrayNode) and isinstance(node, ArrayNode):
             # growing back later is no undo
@@ -105,7 +105,7 @@ class Editing(View):
 
         node = self.array(path)
         validation.check_chunks(self.config, node.path, chunks, any_location=any_location)
-        self._changed().put(node, chunks)
+        self._change().put(node, chunks)
 
     def set_chunk(self, path: str, index: Sequence[int], encoded: bytes) -> None:
         """Write the encoded bytes of one chunk: small chunks to the manifest, others to an object.
@@ -121,7 +121,7 @@ class Editing(View):
         node = self.array(path)
         at = index_row("index", index, len(node.num_chunks), node.path)
         encoded = checked("encoded", encoded, bytes)
-        staging = self._changed()
+        staging = self._change()
         if len(encoded) <= self.config.inline_threshold:
             chunks = ChunkTable.inlined(index=at, chunks=[encoded])
         else:
@@ -133,7 +133,7 @@ class Editing(View):
     def delete(self, path: str) -> None:
         """Delete a node and everything below it; a missing node is not an error."""
         path = paths.canonical(path)
-        self._changed().remove(path)
+        self._change().remove(path)
 
     def delete_chunks(self, path: str, index: NDArray[np.integer]) -> None:
         """Make chunks of an array, shape (k, ndim), unwritten. Raises as `set_chunks` does."""
@@ -141,7 +141,7 @@ class Editing(View):
 
         node = self.array(path)
         check_grid(node, np.asarray(index))
-        self._changed().forget(node, np.asarray(index))
+        self._change().forget(node, np.asarray(index))
 
     def shift_array(self, array_path: str, chunk_offset: Sequence[int]) -> None:
         """Shift all chunks of an array by so many chunks along each dimension; nothing is copied.
@@ -157,7 +157,7 @@ class Editing(View):
         from icevirt.versioning import hierarchy
 
         node, table = self.array(array_path), self.array_table(array_path)
-        self._changed().put(node, hierarchy.shifted(node, table, tuple(chunk_offset)))
+        self._change().put(node, hierarchy.shifted(node, table, tuple(chunk_offset)))
 
     def reindex_array(
         self, array_path: str, forward: Reindex, backward: Reindex | None = None
@@ -179,7 +179,7 @@ class Editing(View):
         from icevirt.versioning import hierarchy
 
         node, table = self.array(array_path), self.array_table(array_path)
-        self._changed().put(node, hierarchy.reindexed(node, table, forward, backward))
+        self._change().put(node, hierarchy.reindexed(node, table, forward, backward))
 
     @property
     def has_uncommitted_changes(self) -> bool:
@@ -236,7 +236,7 @@ class Editing(View):
         finally:
             self._committer = before
 
-    def _changed(self) -> ChangeSet:
+    def _change(self) -> ChangeSet:
         """Return the staging area for a change that is not a move."""
         area = self._area()
         if self._mode is SessionMode.rearrange:
@@ -252,7 +252,7 @@ class Editing(View):
             self._staging, self._seen = staging, None
             self._readers.clear()
 
-    def _checked(self, path: str, zarr_json: bytes, kind: str) -> str:
+    def _check(self, path: str, zarr_json: bytes, kind: str) -> str:
         from icevirt.repo.commits import validation
 
         path = paths.canonical(path)

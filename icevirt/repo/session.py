@@ -70,7 +70,7 @@ class Session(Editing, Pictured):
             SessionStateError: It is a rearrange session.
         """
         with self.lock:
-            return ForkSession(self._context, self._changed().forked())
+            return ForkSession(self._context, self._change().forked())
 
     def merge(self, *others: Session) -> None:
         """Merge the changes of forks of this session, all or nothing.
@@ -83,7 +83,7 @@ class Session(Editing, Pictured):
         # all repositories begin at the same snapshot, and chunks of another lie elsewhere
         own = self.snapshot_id, self.assets.storage.url
         with self.lock:
-            area = self._changed()
+            area = self._change()
             for other in others:
                 if not isinstance(other, ForkSession) or own != (
                     other.snapshot_id,

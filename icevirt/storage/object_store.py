@@ -141,7 +141,7 @@ class ObjectReading:
             refuse_huge(f"{self.url}/{path}", found.meta["size"])
             return bytes(found.bytes()), self._version(found.meta)
 
-        return self._asked(path, act)
+        return self._ask(path, act)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects below ``prefix``, in no particular order unless behind a path.
@@ -158,7 +158,7 @@ class ObjectReading:
             yield from infos if not after else (info for info in infos if info.path > after)
         if prefix and not found and not after:  # listings show what is below a name only
             with suppress(ObjectNotFoundError):
-                yield self._info(self._asked(prefix, lambda store: obstore().head(store, start)))
+                yield self._info(self._ask(prefix, lambda store: obstore().head(store, start)))
 
     def _pages(self, start: str, size: int, last: str | None = None) -> Iterator[Any]:
         """Yield the pages of a listing, which goes on behind the last one where it broke off."""
@@ -195,7 +195,7 @@ class ObjectReading:
         checked_path(path)
         return f"{self._prefix}/{path}" if self._prefix else path
 
-    def _asked[T](self, path: str, act: Callable[[Any], T]) -> T:
+    def _ask[T](self, path: str, act: Callable[[Any], T]) -> T:
         return patiently(self._bucket, f"{self.url}/{path}", act)
 
     def _version(self, meta: Any) -> Version:
@@ -224,7 +224,7 @@ class ObjectStorage(ObjectReading):
             large = len(body) > _PART
             return obstore().put(store, key, body, chunk_size=_PART, use_multipart=large)
 
-        self._asked(path, act)
+        self._ask(path, act)
 
     def put_if(
         self,
@@ -264,7 +264,7 @@ class ObjectStorage(ObjectReading):
         """Remove an object; one that is not there is no error."""
         key = self._key(path)
         with suppress(ObjectNotFoundError):
-            self._asked(path, lambda store: obstore().delete(store, key))
+            self._ask(path, lambda store: obstore().delete(store, key))
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Remove objects, a thousand at once; those that are not there are no error."""

@@ -200,7 +200,7 @@ def compact(table: ChunkTable) -> ChunkTable:
             continue
         rows = table.kind == kind
         every = bool(rows.all())
-        used, numbers = _used(table.source if every else table.source[rows], len(shared))
+        used, numbers = _find_used(table.source if every else table.source[rows], len(shared))
         if used is None:
             continue
         if not every:
@@ -223,7 +223,7 @@ def compact(table: ChunkTable) -> ChunkTable:
     return replace(table, **changed) if changed else table
 
 
-def _used(
+def _find_used(
     source: NDArray[np.uint32], available: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.uint32]]:
     """Return which entries are used (None: all) and the renumbered references to them."""

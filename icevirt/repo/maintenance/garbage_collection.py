@@ -91,7 +91,7 @@ def collect(
     # the repo info is rewritten is kept
     old = {path: Candidates.of(key for key, _ in _old(assets, path, older_than)) for path in _NAMES}
     kept = (
-        _kept_of_v1(assets, head, older_than - head.watch.lag)
+        _find_kept_of_v1(assets, head, older_than - head.watch.lag)
         if is_v1
         else _forget(head, older_than, before, roots, dry_run=dry_run)
     )
@@ -181,7 +181,7 @@ def _delete(
     return number, freed
 
 
-def _kept_of_v1(
+def _find_kept_of_v1(
     assets: Assets, head: RepoInfoFile, older_than: int
 ) -> dict[ObjectId12, SnapshotSummary]:
     """Return the snapshots of a V1 repository that stay: of branches, tags, young files, ancestors.
@@ -285,18 +285,18 @@ class ChunksHere:
 
     def __init__(self, assets: Assets) -> None:
         self._assets = assets
-        self._needed: NDArray[np.void] | None = None
+        self._find_needed: NDArray[np.void] | None = None
 
     def look(self, manifests: Collection[ObjectId12]) -> None:
         """Read the manifests that are kept, unless there are no chunks at all."""
         if next(iter(self._assets.storage.list(layout.CHUNKS)), None) is not None:
-            self._needed = chunks_of(self._assets, manifests)
+            self._find_needed = chunks_of(self._assets, manifests)
 
     def sweep(self, older_than: int, *, dry_run: bool) -> tuple[int, int]:
         """Delete old chunks that none of them refers to; return how many, and their bytes."""
-        if self._needed is None:
+        if self._find_needed is None:
             return 0, 0
-        return sweep_chunks(self._assets, self._needed, older_than, dry_run=dry_run)
+        return sweep_chunks(self._assets, self._find_needed, older_than, dry_run=dry_run)
 
 
 _FOLDER = layout.backup("").rstrip("/")
@@ -325,7 +325,7 @@ def trim(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> OpsLogTrimSum
         if ops_log.is_backup(name) and garbage_collection.is_old(info.last_modified, older_than)
     }
     info = _cut(head, older_than, dry_run=dry_run)
-    while (needed := _needed(head, info, older_than, dry_run)) is None:
+    while (needed := _find_needed(head, info, older_than, dry_run)) is None:
         now = head.read().info
         if now.latest_updates == info.latest_updates:  # no other process trimmed it meanwhile
             raise FormatError(
@@ -358,7 +358,9 @@ def _cut(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> RepoInfo:
     return ops_log.trimmed(info, older_than) or info
 
 
-def _needed(head: RepoInfoFile, info: RepoInfo, older_than: int, dry_run: bool) -> set[str] | None:
+def _find_needed(
+    head: RepoInfoFile, info: RepoInfo, older_than: int, dry_run: bool
+) -> set[str] | None:
     """Return the backups that the kept log leads to, now or once `repo` overflows into them.
 
     Each of them holds the log as it was then, and is cut too. None: one is missing.

@@ -215,7 +215,7 @@ def build(archive: Archive) -> dict:
     from icevirt.api.dataset.scanning import Scan
     from icevirt.api.dataset.target import Target
     from icevirt.api.dataset.writing import Job, commit, refuse_losses, write_all
-    from icevirt.archive.sources import SourceFiles
+    from icevirt.archive.scanned import SourceFiles
     from icevirt.catalog.facts_reader import read_facts
     from icevirt.catalog.lookup import settled
     from icevirt.execution.executor import give_back

@@ -39,8 +39,7 @@ from part_tables import tables_of
 
 from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
-from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
 from icevirt.catalog.part_index import IndexWriter

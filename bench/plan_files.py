@@ -45,9 +45,8 @@ from icevirt import scan_file
 from icevirt.archive.catalog import ARRAYS, FILES, size_of_parts
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.plan import FileRows
-from icevirt.archive.scanned import ScanOutcome, SourceFile
+from icevirt.archive.scanned import ScanOutcome, SourceFile, SourceFiles
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
 from icevirt.catalog.part_index import IndexWriter

@@ -60,7 +60,7 @@ from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import is_remembered, remember, remember_places
 from icevirt.api.trust.readable_places import ReadablePlaces, opening_of, places_named
 from icevirt.archive.reports.build import AppendReport, Progress
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import (
     AlreadyExistsError,

@@ -43,8 +43,7 @@ from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.catalog import path_of, scan_of
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.relocation import Moved, MovedDataset, total
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing, write_listing
 from icevirt.catalog.lookup import settled
 from icevirt.catalog.part_copies import rename_files

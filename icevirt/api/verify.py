@@ -22,7 +22,7 @@ from icevirt.api.dataset.files_held import files_of_build
 from icevirt.api.dataset.records import newest_records, provenance_of, records_in
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.file_hashes import hashes_of
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.execution.executor import Executor, described, job_tags

@@ -291,6 +291,11 @@ class ArrayColumns:
     own_path: Coded | None = None  # in the files, where arrays were renamed
     form: NumberColumn | None = None  # (n,) of `Form`; None: as the catalog holds them
 
+    @property
+    def in_files(self) -> Coded:
+        """The paths in the files."""
+        return self.path if self.own_path is None else self.own_path
+
     def of_files(self, files: NDArray[np.int64], count: int) -> ArrayColumns:
         """Return the arrays of some files, which are numbered anew in the order given."""
         place = np.full(count, -1, np.int32)
@@ -377,6 +382,10 @@ class CatalogFacts:
     def url_of(self, row: int | np.integer) -> str:
         """Return the URL of the file of an array, given the row of the array."""
         return self.files.url[int(self.arrays.file[row])]
+
+    def place_of(self, row: int | np.integer) -> tuple[str, str]:
+        """Return the URL of the file of an array, and the path of the array there."""
+        return self.url_of(row), self.arrays.in_files[int(row)]
 
     def only(self, rows: NDArray[np.int64]) -> CatalogFacts:
         """Return the facts of some files, in the order given."""

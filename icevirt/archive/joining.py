@@ -51,18 +51,19 @@ def itemsize_of(data_type: JSON) -> int:
     return _itemsize(str(data_type))
 
 
-_NUMBERS = frozenset(
+NUMBERS = frozenset(
     (
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float32", "float64"),
     )
 )
+"""Data types whose values can be stored anew."""
 
 
 def fixed_dtype(data_type: object) -> np.dtype[Any] | None:
     """Return the dtype of plain numbers, and of byte strings of one length; None for all else."""
     if isinstance(data_type, str):
-        return np.dtype(data_type) if data_type in _NUMBERS else None
+        return np.dtype(data_type) if data_type in NUMBERS else None
     if isinstance(data_type, Mapping) and data_type.get("name") == "null_terminated_bytes":
         return np.dtype(f"S{itemsize_of(data_type)}")
     return None

@@ -69,7 +69,6 @@ class KindColumn(_ComputedColumn):
         return len(self.kind)
 
     def __getitem__(self, rows: Any) -> Any:
-        """Return the numbers of some rows, or of one."""
         return self.of_kind[self.kind[rows]]
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
@@ -147,7 +146,6 @@ class EvenRuns(_ComputedColumn):
         return self.count * self.each
 
     def __getitem__(self, rows: Any) -> Any:
-        """Return the runs of some rows, or of one."""
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         at = np.asarray(rows)
@@ -236,7 +234,7 @@ def joint(
         of_kind = np.zeros(len(rows[0]), np.min_scalar_type(len(distinct)))
         of_kind[used] = number.reshape(-1)
         return _parts(distinct, sizes), KindColumn(kind, of_kind)
-    distinct = _combinations(columns, sizes)
+    distinct = _find_keys(columns, sizes)
     number = np.empty(len(columns[0]), np.min_scalar_type(len(distinct)))
     table = None
     if math.prod(sizes) <= _TABLE:
@@ -248,7 +246,7 @@ def joint(
     return _parts(distinct, sizes), KindColumn(number, np.arange(len(distinct), dtype=number.dtype))
 
 
-def _combinations(columns: Sequence[NumberColumn], sizes: Sequence[int]) -> NDArray[np.int64]:
+def _find_keys(columns: Sequence[NumberColumn], sizes: Sequence[int]) -> NDArray[np.int64]:
     """Return the keys that occur, ascending; of few possible ones nothing is sorted."""
     if math.prod(sizes) <= _TABLE:
         there = np.zeros(math.prod(sizes), np.bool_)

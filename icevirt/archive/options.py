@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from numbers import Integral
 from types import NoneType
@@ -111,7 +111,6 @@ class Options:
             object.__setattr__(self, each.name, held)
 
     def __repr__(self) -> str:
-        """Return the call that makes the same object."""
         chosen = ", ".join(f"{name}={value!r}" for name, value in self.chosen().items())
         return f"{type(self).__name__}({chosen})"
 
@@ -168,16 +167,17 @@ def declared(options: type[Options]) -> tuple[DeclaredOption, ...]:
     """Return the options of a class, in their order."""
     if options not in _DECLARED:
         hints = get_type_hints(options, include_extras=True)
-        found = fields(options)  # type: ignore[arg-type]  # subclasses are dataclasses
-        _DECLARED[options] = tuple(_declared(each, hints[each.name]) for each in found)
+        made = []
+        for each in fields(options):  # type: ignore[arg-type]  # subclasses are dataclasses
+            hint = hints[each.name]
+            assert get_origin(hint) is Annotated, f"{each.name} has no Option annotation"
+            assert each.default is not MISSING, f"{each.name} has no default"
+            kind, option = get_args(hint)
+            made.append(
+                DeclaredOption(name=each.name, kind=kind, default=each.default, option=option)
+            )
+        _DECLARED[options] = tuple(made)
     return _DECLARED[options]
-
-
-def _declared(found: Field[Any], hint: Any) -> DeclaredOption:
-    assert get_origin(hint) is Annotated, f"{found.name} has no Option annotation"
-    kind, option = get_args(hint)
-    assert found.default is not MISSING, f"{found.name} has no default"
-    return DeclaredOption(name=found.name, kind=kind, default=found.default, option=option)
 
 
 # -- checks --------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def check_of(kind: Any) -> Check:
         return names
     parts = get_args(kind) or (kind,)
     assert all(part in (str, bool, int, NoneType) for part in parts), f"{kind} needs a check"
-    return lambda given: _typed(parts, given)
+    return lambda given: _check_type(parts, given)
 
 
 def one_of(words: tuple[str, ...], given: Any) -> Any:
@@ -221,7 +221,7 @@ def names(given: Any) -> tuple[str, ...]:
     return found
 
 
-def _typed(kinds: tuple[Any, ...], given: Any) -> Any:
+def _check_type(kinds: tuple[Any, ...], given: Any) -> Any:
     if type(given) not in kinds:
         wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
         raise InvalidInputError(

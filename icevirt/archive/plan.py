@@ -70,6 +70,18 @@ class AxisGrid:
         return int(self.bounds[chunk + 1] - self.bounds[chunk])
 
 
+def edges_of(
+    schemas: Sequence[ArraySchema], own: NDArray[np.integer], axis: int, otherwise: int
+) -> NDArray[np.int64]:
+    """Return how long each file's own chunks are along an axis; ``own`` says which schema it has.
+
+    ``otherwise`` is for files whose values were read.
+    """
+    edges = [each.chunk_shape[axis] if each.chunk_shape else otherwise for each in schemas]
+    found: NDArray[np.int64] = np.array(edges, np.int64)[own]
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hybrid:
     """What is known of the files of a hybrid array, a row each, and what storing it takes."""
@@ -100,9 +112,7 @@ class Hybrid:
 
     def edges(self, axis: int, otherwise: int) -> NDArray[np.int64]:
         """Return how long each file's own chunks are along an axis."""
-        edges = [each.chunk_shape[axis] if each.chunk_shape else otherwise for each in self.schemas]
-        found: NDArray[np.int64] = np.array(edges, np.int64)[self.own]
-        return found
+        return edges_of(self.schemas, self.own, axis, otherwise)
 
     def spread(self, at: NDArray[np.int64], of: NDArray[np.int64], size: int) -> Hybrid:
         """Return the rows ``of`` at the places ``at`` of columns with ``size`` rows."""
@@ -266,7 +276,6 @@ class BuildPlan(Pictured):
     origin: FileColumns | None = None  # where the files are read, if they are published elsewhere
 
     def __repr__(self) -> str:
-        """Return what the plan is, in one line."""
         axes = {each.dimension: f" ({escape_line(each)})" for each in self.dimensions}
         named = (f"{escape_line(name)}{axes.get(name, '')}" for name in self.concat_dim)
         along = f" along {', '.join(named)}" if self.concat_dim else ""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, cast
 
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFiles
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor
 from icevirt.execution.local_executors import InProcessExecutor, ProcessExecutor, usable_cores

@@ -15,8 +15,7 @@ from icechunk.credentials import LocalFileSystemAccess
 import icevirt
 from builds.xarray_answer import combined
 from icevirt.archive.catalog import path_of
-from icevirt.archive.scanned import DEFAULT, SourceFile
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import DEFAULT, SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.parquet import read_table
 from icevirt.catalog.parts import PartRows

@@ -11,8 +11,7 @@ import pytest
 
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.errors import FormatError, InvalidInputError, SparkJobError
 from icevirt.execution.local_executors import ProcessExecutor, usable_cores
 from icevirt.execution.selection import (

@@ -15,8 +15,7 @@ from icevirt.api.choices import outside
 from icevirt.api.dataset.records import BUILD_ID, digest_of, listed
 from icevirt.api.sources.inputs import Inputs
 from icevirt.api.trust.readable_places import REBUILD
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing, Known, look_up, read_listing, write_listing
 from icevirt.errors import (
     FormatError,

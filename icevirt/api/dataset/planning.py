@@ -26,8 +26,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError
 from icevirt.execution.executor import Executor

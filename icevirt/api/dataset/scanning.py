@@ -23,9 +23,8 @@ from icevirt.archive.catalog import parts_of
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, Progress, reason_of
-from icevirt.archive.scanned import DEFAULT, ScanLimits, SourceFile
+from icevirt.archive.scanned import DEFAULT, ScanLimits, SourceFile, SourceFiles
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts

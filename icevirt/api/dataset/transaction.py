@@ -56,8 +56,7 @@ from icevirt.archive.reports.build import (
     Opening,
     ReferenceCounts,
 )
-from icevirt.archive.scanned import ScanLimits
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import ScanLimits, SourceFiles
 from icevirt.errors import (
     BuildError,
     ConflictError,

@@ -49,8 +49,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BadFile, BuildReport
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.errors import (
     IcevirtError,
     InvalidInputError,

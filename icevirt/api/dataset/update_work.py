@@ -36,8 +36,7 @@ from icevirt.api.recorded import continued
 from icevirt.api.trust.readable_places import left_elsewhere
 from icevirt.archive.reports.build import OTHERS
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import InvalidInputError
 from icevirt.model.json import JSON

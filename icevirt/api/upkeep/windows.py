@@ -30,7 +30,7 @@ from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.reports.upkeep import WindowChange
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.json import loads

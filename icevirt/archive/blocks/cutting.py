@@ -67,8 +67,8 @@ def joined(blocks: Sequence[Block]) -> Block:
     offset, source = [], []
     data = targets = 0
     for block in blocks:
-        offset.append(_moved(block.offset, block.kind == ChunkType.inline, data))
-        source.append(_moved(block.source, block.source > 0, targets))
+        offset.append(_move(block.offset, block.kind == ChunkType.inline, data))
+        source.append(_move(block.source, block.source > 0, targets))
         data += len(block.data)
         targets += len(block.targets)
     places = [block.targets for block in blocks if len(block.targets)]
@@ -84,10 +84,9 @@ def joined(blocks: Sequence[Block]) -> Block:
     )
 
 
-def _moved[T: np.unsignedinteger](
+def _move[T: np.unsignedinteger](
     column: NDArray[T], rows: NDArray[np.bool_], by: int
 ) -> NDArray[T]:
-    """Return a column with a number added to some of its rows."""
     if not by or not rows.any():
         return column
     moved = column.copy()
@@ -152,7 +151,7 @@ def cut(block: Block, rows: NDArray[np.int64], step: int, extent: NDArray[np.int
 def _cut_virtual(
     block: Block, rows: NDArray[np.int64], step: int, extent: NDArray[np.int64]
 ) -> Block:
-    times, kept = _steps(block.length[rows].astype(np.int64), step, block.index[rows, 0], extent)
+    times, kept = _count(block.length[rows].astype(np.int64), step, block.index[rows, 0], extent)
     made = part_of(block, np.repeat(rows, kept), np.repeat(block.file[rows], kept))
     within = np.arange(len(made)) - np.repeat(np.cumsum(kept) - kept, kept)
     index = made.index.copy()
@@ -172,10 +171,10 @@ def _cut_stored(
     index, file, data = [], [], []
     for row, most in zip(rows.tolist(), extent, strict=True):
         at, size = int(block.offset[row]), int(block.length[row])
-        raw = _decompressed(block.data[at : at + size].tobytes(), step * int(most))
+        raw = _decompress(block.data[at : at + size].tobytes(), step * int(most))
         own = block.index[row : row + 1, 0]
         (count,), (kept,) = (
-            each.tolist() for each in _steps(np.array([len(raw)]), step, own, most)
+            each.tolist() for each in _count(np.array([len(raw)]), step, own, most)
         )
         for number in range(kept):
             piece = raw[number * step : (number + 1) * step]
@@ -196,7 +195,7 @@ def _cut_stored(
     )
 
 
-def _decompressed(raw: bytes, limit: int) -> bytes:
+def _decompress(raw: bytes, limit: int) -> bytes:
     """Undo gzip; a few bytes must not become more than the array has."""
     decoder = zlib.decompressobj(_GZIP)
     try:
@@ -210,7 +209,7 @@ def _decompressed(raw: bytes, limit: int) -> bytes:
     return found
 
 
-def _steps(
+def _count(
     sizes: NDArray[np.int64],
     step: int,
     index: NDArray[np.uint32],

@@ -75,11 +75,15 @@ def pack(
     """
     ndim = tables[0].ndim
     counts = np.array([len(table) for table in tables], np.uint32)
-    boxes = _boxes(tables)
+    boxes = _find_boxes(tables)
     dense = all(box is not None for box in boxes)
     kind = np.concatenate([table.kind for table in tables])
     length = np.concatenate([table.length for table in tables])
-    offset = _blob_offsets(tables, counts, kind)
+    offset = np.concatenate([table.offset for table in tables])
+    ends = np.cumsum([0, *(len(table.inline) for table in tables)])
+    if ends[-1]:  # inline rows move to where their bytes will lie
+        base = np.repeat(ends[:-1].astype(np.uint64), counts)
+        offset += np.where(kind == ChunkType.inline, base, np.uint64(0))
     index = np.concatenate([table.index for table in tables])
     return PackedBlock(
         ndim=ndim,
@@ -90,19 +94,22 @@ def pack(
         kinds=None if bool(np.all(kind == ChunkType.virtual)) else kind.tobytes(),
         **packed_columns(offset, length),
         data=b"".join(table.inline.tobytes() for table in tables),
-        **_targets(tables, urls),
+        **_number_targets(tables, urls),
     )
 
 
 def packed_columns(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> dict[str, bytes]:
     """Return the columns for offsets and lengths; zstd makes little of them."""
+    end = offset + length  # wraps only where the sum of a reference does
+    gaps = offset.copy()
+    gaps[1:] -= end[:-1]
     return {
-        "gaps": _transpose(_gaps(offset, length)),
+        "gaps": _transpose(gaps.view(np.int64)),
         "lengths": _transpose(length.astype("<u8")),
     }
 
 
-def _targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[str, bytes]:
+def _number_targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[str, bytes]:
     """Number the targets of references that leave their file, each once."""
     owned = zip(tables, urls or (), strict=urls is not None)
     if all(table.locations.are_only(own) for table, own in owned):
@@ -122,41 +129,18 @@ def _targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[s
     }
 
 
-def _boxes(tables: Sequence[ChunkTable]) -> list[tuple[int, ...] | None]:
-    """Return the box of each table; files that are alike share an index."""
-    shared = {id(table.index): table for table in tables}
-    found = {key: _box(table) for key, table in shared.items()}
+def _find_boxes(tables: Sequence[ChunkTable]) -> list[tuple[int, ...] | None]:
+    """Return the grid that each table fills from chunk 0 on, or None.
+
+    Files that are alike share an index, which is looked at once.
+    """
+    found: dict[int, tuple[int, ...] | None] = {}
+    for table in {id(table.index): table for table in tables}.values():
+        extents = table.extents()
+        box = tuple(high for _, high in extents)
+        fills = not any(low for low, _ in extents) and math.prod(box) == len(table)
+        found[id(table.index)] = box if fills else None
     return [found[id(table.index)] for table in tables]
-
-
-def _box(table: ChunkTable) -> tuple[int, ...] | None:
-    """Return the grid that the table fills from chunk 0 on, or None."""
-    extents = table.extents()
-    volume = 1
-    for low, high in extents:
-        if low:
-            return None
-        volume *= high
-    return tuple(high for _, high in extents) if volume == len(table) else None
-
-
-def _blob_offsets(
-    tables: Sequence[ChunkTable], counts: NDArray[np.uint32], kind: NDArray[np.uint8]
-) -> NDArray[np.uint64]:
-    """Return the offsets of all rows, inline ones moved to where their bytes will lie."""
-    offset = np.concatenate([table.offset for table in tables])
-    ends = np.cumsum([0, *(len(table.inline) for table in tables)])
-    if ends[-1]:
-        base = np.repeat(ends[:-1].astype(np.uint64), counts)
-        offset += np.where(kind == ChunkType.inline, base, np.uint64(0))
-    return offset
-
-
-def _gaps(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> NDArray[np.int64]:
-    end = offset + length  # wraps only where the sum of a reference does
-    gaps = offset.copy()
-    gaps[1:] -= end[:-1]
-    return gaps.view(np.int64)
 
 
 def _transpose(column: NDArray[np.generic]) -> bytes:
@@ -207,7 +191,7 @@ class BinaryColumn:
     def numbers(self, dtype: str) -> NDArray[np.generic]:
         """Return what all rows hold as numbers."""
         if len(self.data) % np.dtype(dtype).itemsize:
-            raise _cut_short(len(self.there), len(self.data))
+            raise _error_cut_short(len(self.there), len(self.data))
         return self.data.view(dtype)
 
 
@@ -273,65 +257,59 @@ def unpack_all(
     columns, ndim = packed.columns, int(packed.ndim[0])
     files = columns["files"].numbers("<i4").astype(np.int64)
     counts = columns["counts"].numbers("<u4").astype(np.int64)
-    _check_files(columns)
+    of_files, of_counts = columns["files"].sizes, columns["counts"].sizes
+    if (wrong := np.flatnonzero(of_files != of_counts)).size:
+        raise FormatError(
+            "a packed block of the catalog is damaged",
+            do="Delete this part of the catalog and scan again.",
+            files=int(of_files[wrong[0]]) // 4,
+            counts=int(of_counts[wrong[0]]) // 4,
+        )
     if first is not None:
         files += np.repeat(first, columns["files"].sizes // 4)
     file = files.astype(np.int32) if place is None else place[files]
-    n = _sums(counts, columns["counts"].starts // 4)
-    length = _straight(columns["lengths"], n)
+    done = np.concatenate([[0], np.cumsum(counts)])
+    n = np.diff(done[columns["counts"].starts // 4])  # references of each block
+    length = _straighten(columns["lengths"], n)
     kind = np.full(len(length), ChunkType.virtual, np.uint8)
     _spread(kind, columns["kinds"], n, "u1")
-    offset = _summed(_straight(columns["gaps"], n), length, n)
+    offset = _sum_gaps(_straighten(columns["gaps"], n), length, n)
     if len(columns["data"].data):
         moved = np.repeat(columns["data"].starts[:-1], n)
         offset[kind == ChunkType.inline] += moved[kind == ChunkType.inline].astype(np.uint64)
+    index = np.empty((ndim, int(n.sum())), np.uint32).T  # those of an axis side by side
+    _spread(index, columns["index"], n, "<u4", ndim)
+    if not columns["index"].there.all():
+        _fill_boxes(index, columns, counts, ndim)
     return Block(
         file=np.repeat(file, counts),
-        index=_indices(columns, counts, n, ndim),
+        index=index,
         kind=kind,
         offset=offset,
         length=length,
         data=columns["data"].data,
-        **_sources(columns, n),
+        **_read_sources(columns, n),
     )
 
 
-def _check_files(columns: Mapping[str, BinaryColumn]) -> None:
-    files, counts = columns["files"].sizes, columns["counts"].sizes
-    if (wrong := np.flatnonzero(files != counts)).size:
-        raise FormatError(
-            "a packed block of the catalog is damaged",
-            do="Delete this part of the catalog and scan again.",
-            files=int(files[wrong[0]]) // 4,
-            counts=int(counts[wrong[0]]) // 4,
-        )
-
-
-def _cut_short(rows: int, size: int) -> FormatError:
+def _error_cut_short(rows: int, size: int) -> FormatError:
     return FormatError("a packed column of the catalog is cut short", rows=rows, bytes=size)
-
-
-def _sums(values: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of each run of values."""
-    done = np.concatenate([[0], np.cumsum(values)])
-    sums: NDArray[np.int64] = np.diff(done[starts])
-    return sums
 
 
 def _check_sizes(column: BinaryColumn, wanted: NDArray[np.int64]) -> None:
     wrong = np.flatnonzero(column.there & (column.sizes != wanted))
     if len(wrong):
-        raise _cut_short(int(wanted[wrong[0]]), int(column.sizes[wrong[0]]))
+        raise _error_cut_short(int(wanted[wrong[0]]), int(column.sizes[wrong[0]]))
 
 
-def _straight(column: BinaryColumn, n: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _straighten(column: BinaryColumn, n: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Put the bytes of each number together again; in a block, equal bytes of all stand so.
 
     The upper bytes of most columns are zeros, which are not looked at one by one.
     """
     _check_sizes(column, 8 * n)
     if not column.there.all():
-        raise _cut_short(int(n.sum()), len(column.data))
+        raise _error_cut_short(int(n.sum()), len(column.data))
     out = np.zeros((len(column.data) // 8, 8), np.uint8)
     at = column.starts[:-1] // 8
     for count in np.unique(n[n > 0]).tolist():
@@ -356,7 +334,6 @@ def _turn(turned: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
 def _spread(
     out: NDArray[np.generic], column: BinaryColumn, n: NDArray[np.int64], dtype: str, width: int = 1
 ) -> None:
-    """Put what the blocks that have a column hold in it into their rows."""
     if not column.there.any():
         return
     _check_sizes(column, n * width * np.dtype(dtype).itemsize)
@@ -364,7 +341,7 @@ def _spread(
     out[rows] = column.numbers(dtype).reshape(np.count_nonzero(rows), *out.shape[1:])
 
 
-def _summed(
+def _sum_gaps(
     gaps: NDArray[np.uint64], length: NDArray[np.uint64], n: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return offsets, in the place of gaps: sums of gaps and lengths, for each block anew.
@@ -380,35 +357,25 @@ def _summed(
     return np.cumsum(gaps, dtype=np.uint64, out=gaps)
 
 
-def _indices(
-    columns: Mapping[str, BinaryColumn], counts: NDArray[np.int64], n: NDArray[np.int64], ndim: int
-) -> NDArray[np.uint32]:
-    """Return the indices, those of an axis side by side."""
-    out = np.empty((ndim, int(n.sum())), np.uint32).T
-    sparse = columns["index"].there
-    _spread(out, columns["index"], n, "<u4", ndim)
-    if not sparse.all():
-        _fill_boxes(out, columns, counts, ndim)
-    return out
-
-
 def _fill_boxes(
     out: NDArray[np.uint32],
     columns: Mapping[str, BinaryColumn],
     counts: NDArray[np.int64],
     ndim: int,
 ) -> None:
-    """Put the indices of files that fill a box into their rows."""
     files = columns["files"].sizes // 4
     dense = ~columns["index"].there
     _check_sizes(columns["boxes"], 4 * ndim * files)
     mine = np.repeat(dense, files)
-    begins, raw = (np.cumsum(counts) - counts)[mine], _of_rows(columns["boxes"], dense)
+    begins, held = (np.cumsum(counts) - counts)[mine], columns["boxes"]
+    raw = held.data
+    if not dense.all():
+        raw = gather(held.data, held.starts[:-1][dense], held.sizes[dense])[0]
     if len(raw) != 4 * ndim * len(begins):
-        raise _cut_short(len(begins), len(raw))
+        raise _error_cut_short(len(begins), len(raw))
     boxes = raw.view("<u4").reshape(len(begins), ndim)
     if (boxes.astype(np.int64).prod(axis=1) != counts[mine]).any():
-        raise _cut_short(len(begins), len(raw))
+        raise _error_cut_short(len(begins), len(raw))
     distinct, which = boxes[:1], np.zeros(len(boxes), np.intp)
     if (boxes != distinct).any():  # seldom
         distinct, which = np.unique(boxes, axis=0, return_inverse=True)
@@ -422,14 +389,7 @@ def _fill_boxes(
         out[members[:, None] + np.arange(len(grid.T))] = grid.T
 
 
-def _of_rows(column: BinaryColumn, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Return the bytes of some rows."""
-    if chosen.all():
-        return column.data
-    return gather(column.data, column.starts[:-1][chosen], column.sizes[chosen])[0]
-
-
-def _sources(columns: Mapping[str, BinaryColumn], n: NDArray[np.int64]) -> dict[str, Any]:
+def _read_sources(columns: Mapping[str, BinaryColumn], n: NDArray[np.int64]) -> dict[str, Any]:
     source = np.zeros(int(n.sum()), np.uint32)
     if not columns["sources"].there.any():
         return {"source": source, "targets": Locations.none()}

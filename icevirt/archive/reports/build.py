@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from icevirt.amounts import counted, plural
@@ -97,7 +96,6 @@ class BadFiles(Pictured, tuple[BadFile, ...]):
         return [(bad.url, bad.code, bad.error, bad.remedy) for bad in self]
 
     def __repr__(self) -> str:
-        """Return a line for each file, of many the first."""
         shown = ["  ".join(map(escape_line, row)) for row in self.rows()[:_SHOWN]]
         more = [f"and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
         return "\n".join([f"<{plural(len(self), 'bad file')}>", *shown, *more])
@@ -175,12 +173,7 @@ class Opening:
 
 
 def opened(place: Any, options: Mapping[str, Any]) -> Dataset | DataTree:
-    """Open a group in xarray; one that holds nothing but other groups as the tree of these.
-
-    Args:
-        place: Of the repository.
-        options: Arguments of ``xarray.open_dataset``.
-    """
+    """Open a group in xarray; one that holds nothing but other groups as the tree of these."""
     import xarray as xr
 
     dataset = xr.open_dataset(place, engine="icevirt", **options)
@@ -263,7 +256,6 @@ class BuildReport(Pictured):
         return holds_groups_only(self.group, (array.path for array in self.arrays))
 
     def __repr__(self) -> str:
-        """Return what was built, in one line."""
         files = self.files_scanned + self.files_reused
         bad = f" ({len(self.bad_files):,} bad)" if self.bad_files else ""
         notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
@@ -292,7 +284,6 @@ class AppendReport(BuildReport):
     files_excluded: int = 0  # that must not be added: withdrawn, say, or before the window
 
     def __repr__(self) -> str:
-        """Return what was appended, in one line."""
         replaced = f", {self.files_replaced:,} replaced" if self.files_replaced else ""
         notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
         return (
@@ -328,7 +319,6 @@ class RepositorySummary(Pictured):
     generation: str = ""  # before V1: which, what may be missing, and how to upgrade
 
     def __repr__(self) -> str:
-        """Return what it holds, in one line."""
         total = sum(array.references.total for array in self.arrays)
         return (
             f"<RepositorySummary {escape_line(self.repo)}@{self.snapshot_id[:6]}"
@@ -428,16 +418,16 @@ class PlanCost:
     @property
     def map(self) -> ArrayCost | None:
         """The array of which one step takes most requests; among equals, has most values."""
-        found = [(each.map.requests, each.points, each) for each in self.of_arrays if each.map]
-        return max(found, key=itemgetter(0, 1), default=(0, 0, None))[-1]
+        known = (each for each in self.of_arrays if each.map)
+        return max(known, key=lambda e: (e.map.requests if e.map else 0, e.points), default=None)
 
     @property
     def series(self) -> ArrayCost | None:
         """The array of which one point over all steps takes most requests, as of `map`."""
-        found = [
-            (each.series.requests, each.points, each) for each in self.of_arrays if each.series
-        ]
-        return max(found, key=itemgetter(0, 1), default=(0, 0, None))[-1]
+        known = (each for each in self.of_arrays if each.series)
+        return max(
+            known, key=lambda e: (e.series.requests if e.series else 0, e.points), default=None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,19 +457,18 @@ class AxisSummary:
     examples: tuple[StepGap, ...] = ()  # the first of them
 
     def __str__(self) -> str:
-        """Return it in words, without the name of the dimension."""
         steps = counted(self.steps, "step")
         ends = f"{self.first} → {self.last}" if self.steps > 1 else self.first
         calendar = f" ({self.calendar} calendar)" if self.calendar else ""
-        parts = [steps, f"{ends}{calendar}" if ends else "", self._regularity()]
+        parts = [steps, f"{ends}{calendar}" if ends else ""]
+        if self.every:
+            parts.append(f"every {self.every}")
+        elif self.longest:
+            parts.append(f"{self.shortest} to {self.longest} apart")
+        if self.every and self.gaps:
+            missing = counted(self.missing, "step")
+            parts.append(f"{counted(self.gaps, 'gap')} ({missing} missing)")
         return ", ".join(filter(None, parts))
-
-    def _regularity(self) -> str:
-        if not self.every:
-            return f"{self.shortest} to {self.longest} apart" if self.longest else ""
-        gaps = f"{counted(self.gaps, 'gap')} ({counted(self.missing, 'step')} missing)"
-        gaps = gaps if self.gaps else ""
-        return ", ".join(filter(None, (f"every {self.every}", gaps)))
 
 
 OTHERS = "work of others"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -102,7 +103,6 @@ class CommitLog(Pictured):
         return self.commits[at]
 
     def __repr__(self) -> str:
-        """Return what it shows, in one line."""
         newest = f"  newest {self.commits[0].snapshot_id[:6]}" if self.commits else ""
         more = "  and older ones" if self.next else ""
         shown = f"{escape_line(self.version)}  {plural(len(self.commits), 'commit')}"
@@ -194,22 +194,16 @@ class VersionDiff(Pictured):
 
     def is_empty(self) -> bool:
         """Return whether nothing differs."""
-        return not (self.nodes or self.steps or any(map(_has_files, self.files)))
+        files = (e.before != e.after or e.added or e.gone or e.changed for e in self.files)
+        return not (self.nodes or self.steps or any(files))
 
     def __repr__(self) -> str:
-        """Return what differs, in one line."""
-        kinds = ("added", "removed", "changed", "rewritten", "moved")
-        counts = [
-            (kind, len([each for each in self.nodes if each.change == kind])) for kind in kinds
-        ]
-        said = [f"{count:,} {kind}" for kind, count in counts if count]
+        kinds: tuple[Change, ...] = ("added", "removed", "changed", "rewritten", "moved")
+        counts = Counter(each.change for each in self.nodes)
+        said = [f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind]]
         chunks = [f"{plural(self.chunks_written, 'chunk')} written"] if self.chunks_written else []
         what = ", ".join([*said, *chunks]) or "nothing differs"
         return f"<VersionDiff {self.before.snapshot_id[:6]}..{self.after.snapshot_id[:6]}  {what}>"
-
-
-def _has_files(files: FilesDifference) -> bool:
-    return files.before != files.after or bool(files.added or files.gone or files.changed)
 
 
 def shapes(node: NodeChange) -> str:
@@ -246,7 +240,6 @@ class BranchMove(Pictured):
     excluded: int = 0  # files of the undone build that later appends leave out
 
     def __repr__(self) -> str:
-        """Return what moved, in one line."""
         return (
             f"<BranchMove {self.action} {escape_line(self.branch)}"
             f"  {self.before.snapshot_id[:6]} to {self.after.snapshot_id[:6]}"
@@ -280,7 +273,6 @@ class NamedVersions(Pictured):
         return iter(self.names)
 
     def __repr__(self) -> str:
-        """Return the names, in one line."""
         shown = ", ".join(escape_line(each.name) for each in self.names[:10])
         more = f" and {len(self.names) - 10:,} more" if len(self.names) > 10 else ""
         return f"<NamedVersions {self.kind}: {shown or 'none'}{more}>"
@@ -325,7 +317,6 @@ class OperationLog(Pictured):
         return iter(self.operations)
 
     def __repr__(self) -> str:
-        """Return how many it shows, in one line."""
         more = "  and older ones" if self.has_more else ""
         return f"<OperationLog {plural(len(self.operations), 'operation')}{more}>"
 
@@ -393,7 +384,6 @@ class ValueSource(Pictured):
         return iter(self.chunks)
 
     def __repr__(self) -> str:
-        """Return the value, and the chunk if it is one, in one line."""
         labels = ", ".join(escape_line(f"{name}={label}") for name, label in self.at.items())
         where = self.chunks[0].place if len(self.chunks) == 1 else f"{len(self.chunks):,} chunks"
         return f"<ValueSource {escape_line(self.variable)}[{labels}]  {escape_line(where)}>"

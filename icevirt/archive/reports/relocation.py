@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,28 +47,19 @@ class Moved:
 
 def total(parts: Iterable[Moved]) -> Moved:
     """Return the sum of what tasks found."""
-    every = list(parts)
-    return Moved(
-        manifests=tuple(chain.from_iterable(each.manifests for each in every)),
-        references=sum(each.references for each in every),
-        there=sum(each.there for each in every),
-        absolute=sum(each.absolute for each in every),
-        bytes=sum(each.bytes for each in every),
-        files=_distinct(each.files for each in every),
-        restamped=_distinct(each.restamped for each in every),
-        alone=_distinct(each.alone for each in every),
-        compared=sum(each.compared for each in every),
-        compared_bytes=sum(each.compared_bytes for each in every),
-        differences=tuple(
-            islice(chain.from_iterable(each.differences for each in every), MOST_SHOWN)
-        ),
-        wrong=_distinct(each.wrong for each in every),
-        referenced=_distinct(each.referenced for each in every),
-        copied=_distinct(each.copied for each in every),
-    )
+    every, nothing, sums = list(parts), Moved(), dict[str, Any]()
+    for each in fields(Moved):
+        values = [getattr(part, each.name) for part in every]
+        if isinstance(getattr(nothing, each.name), int):
+            sums[each.name] = sum(values)
+        elif isinstance(getattr(nothing, each.name), tuple):
+            sums[each.name] = tuple(chain.from_iterable(values))
+        else:
+            sums[each.name] = _unite(values)
+    return Moved(**sums | {"differences": sums["differences"][:MOST_SHOWN]})
 
 
-def _distinct(parts: Iterable[FileHashes]) -> FileHashes:
+def _unite(parts: Iterable[FileHashes]) -> FileHashes:
     found = [part for part in parts if len(part)]
     if len(found) < 2:
         return found[0] if found else _none()
@@ -114,7 +105,6 @@ class RelocateReport(Pictured):
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     def __repr__(self) -> str:
-        """Return what was moved, in one line."""
         plan = "plan " if self.is_plan else ""
         return (
             f"<RelocateReport {plan}{escape_line(self.old)} → {escape_line(self.new)}"
@@ -143,7 +133,6 @@ class MaterializeReport(Pictured):
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     def __repr__(self) -> str:
-        """Return what was stored, in one line."""
         what = "to store" if self.is_plan else "stored"
         return (
             f"<MaterializeReport {escape_line(self.variable)} on {escape_line(self.branch)}"
@@ -168,7 +157,6 @@ class ExportReport(Pictured):
     bytes_embedded: int
 
     def __repr__(self) -> str:
-        """Return what was written, in one line."""
         return (
             f"<ExportReport {escape_line(self.path)}  {plural(self.arrays, 'array')}"
             f"  {plural(self.references, 'reference')}>"
@@ -199,7 +187,6 @@ class UpgradeCopyReport(Pictured):
     lost: tuple[str, ...]  # what could not be carried over
 
     def __repr__(self) -> str:
-        """Return what was carried over, in one line."""
         return (
             f"<UpgradeCopyReport {escape_line(self.generation)} → {escape_line(self.repo)}"
             f"  {plural(self.snapshots, 'snapshot')}  {len(self.lost):,} lost>"

@@ -50,7 +50,6 @@ class ScanReport(Pictured):
         return sum((array.references for array in self.arrays), ReferenceCounts())
 
     def __repr__(self) -> str:
-        """Return what was scanned, in one line."""
         bad = f" ({len(self.bad_files):,} bad)" if self.bad_files else ""
         return (
             f"<ScannedArchive {plural(self.files, 'file')}{bad}"

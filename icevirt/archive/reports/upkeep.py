@@ -97,7 +97,6 @@ class UpdateReport(BuildReport):
         return f"corrected ({', '.join(kinds)})" if is_mixed else "corrected"
 
     def __repr__(self) -> str:
-        """Return what was updated, in one line."""
         notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
         would = "dry run, " if self.is_dry_run else ""
         return (
@@ -164,7 +163,6 @@ class MaintenanceReport(Pictured):
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     def __repr__(self) -> str:
-        """Return what was deleted, in one line."""
         what = "to delete" if self.is_plan else "deleted"
         return (
             f"<MaintenanceReport {self.snapshots_expired:,} of {plural(self.snapshots, 'snapshot')}"
@@ -211,7 +209,6 @@ class RepositoryStatus(Pictured):
     notes: tuple[str, ...] = ()  # why something is unknown
 
     def __repr__(self) -> str:
-        """Return how far it is, in one line."""
         steps = "" if self.steps is None else f"  {plural(self.steps, 'step')}"
         newest = "" if self.newest_step is None else f" to {when(self.newest_step)}"
         held = f"  {len(self.held_files):,} held back" if self.held_files else ""
@@ -263,7 +260,6 @@ class WithdrawReport(Pictured):
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     def __repr__(self) -> str:
-        """Return what goes, in one line."""
         plan = "plan " if self.is_plan else ""
         return (
             f"<WithdrawReport {plan}{plural(len(self.files), 'file')}"

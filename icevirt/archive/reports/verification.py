@@ -87,7 +87,6 @@ class VerifyReport(Pictured):
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     def __repr__(self) -> str:
-        """Return what was compared, in one line."""
         found = len(self.checked.differences) + self.checked.more
         return (
             f"<VerifyReport {self.snapshot_id[:6]}  {plural(self.checked.references, 'reference')}"

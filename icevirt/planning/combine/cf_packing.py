@@ -86,9 +86,9 @@ def repacked(
         dtype: Of the packed values.
         packing: Attributes of the array that they are packed for.
     """
-    packed = _packed(values, dtype, packing)
+    packed = _pack(values, dtype, packing)
     again = decoded(packed, packing)
-    wrong = ~_same(values, again)
+    wrong = ~_compare(values, again)
     if not wrong.any():
         return packed
     both = wrong & np.isfinite(values) & np.isfinite(again)
@@ -100,7 +100,7 @@ def repacked(
     )
 
 
-def _packed(values: NDArray[Any], dtype: np.dtype[Any], packing: dict[str, Any]) -> NDArray[Any]:
+def _pack(values: NDArray[Any], dtype: np.dtype[Any], packing: dict[str, Any]) -> NDArray[Any]:
     scale, offset = packing.get("scale_factor"), packing.get("add_offset")
     if scale is None and offset is None and not (values.dtype.kind == "f" and dtype.kind in "iu"):
         numbers = values
@@ -123,7 +123,7 @@ def _packed(values: NDArray[Any], dtype: np.dtype[Any], packing: dict[str, Any])
     return held
 
 
-def _same(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+def _compare(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     """Say for each value whether both are one number, NaN being NaN and -0 not 0."""
     common = np.result_type(one.dtype, other.dtype)
     kinds = one.dtype.kind + other.dtype.kind
@@ -158,20 +158,20 @@ def renumbered(values: NDArray[Any], source: Attributes, target: Attributes) -> 
     theirs, mine = members_of(source), members_of(target)
     if theirs == mine or not can_renumber(theirs, mine):
         return values
-    given, wanted = _numbers(theirs), _numbers(mine)
+    given, wanted = _number_names(theirs), _number_names(mine)
     names = {number: name for name, number in given.items()}
     there, where = np.unique(values, return_inverse=True)
-    made = [_number(int(number), names, wanted) for number in there.tolist()]
+    made = [_renumber(int(number), names, wanted) for number in there.tolist()]
     dtype = np.min_scalar_type(max(made, default=0)) if min(made, default=0) >= 0 else np.int64
     counted = np.array(made, np.result_type(dtype, values.dtype))[where]
     return counted.reshape(values.shape)
 
 
-def _numbers(members: Any) -> dict[str, int]:
+def _number_names(members: Any) -> dict[str, int]:
     return {str(name): int(number) for name, number in members["enum"].items()}
 
 
-def _number(number: int, names: Mapping[int, str], wanted: Mapping[str, int]) -> int:
+def _renumber(number: int, names: Mapping[int, str], wanted: Mapping[str, int]) -> int:
     name = names.get(number)
     if name is None and number not in wanted.values():
         return number

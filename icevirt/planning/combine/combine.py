@@ -28,10 +28,10 @@ from icevirt.planning.axes.group_order import describe_groups
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
 from icevirt.planning.combine.combine_attrs import combine_attributes
+from icevirt.planning.combine.hints import limits_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import planned
-from icevirt.planning.combine.prepare import PreparedFacts
-from icevirt.planning.combine.stacking import coordinate
+from icevirt.planning.combine.prepare import PreparedFacts, coordinate
 from icevirt.planning.combine.tolerance import offer_tolerance
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
@@ -54,7 +54,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     """
     facts, times = prepared.facts, prepared.times
     first = as_given(facts, spec.concat_dim)
-    limits = tolerance.limits_of(facts, spec.tolerance)
+    limits = limits_of(facts, spec.tolerance)
     # files that disagree have no order to speak of
     try:
         members = [*members_of(facts, first, spec, limits)]
@@ -83,15 +83,16 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         made = planned(
             facts, member, cells, spec, gap=gap, times=recoded, given=given, limits=limits
         )
-        arrays += (_sharing(arrays, made),)
+        for other in reversed(arrays[-_NEIGHBOURS:]):  # mostly equal columns are held once
+            if np.array_equal(other.files, made.files):
+                is_same = np.array_equal(other.starts, made.starts)
+                starts = other.starts if is_same else made.starts
+                made = replace(made, files=other.files, starts=starts)
+                break
+        arrays += (made,)
     refuse_expensive(arrays, spec)
     arrays += tuple(
-        coordinate(
-            prepared.described(each, cells, spec),
-            each.values,
-            spec.group,
-            spec.build_id,
-        )
+        coordinate(prepared.described(each, cells, spec), each.values, spec.group, spec.build_id)
         for each in prepared.new
         if each.values is not None and each.variable is None
     )
@@ -102,7 +103,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         concat_dim=spec.concat_dim,
         dimensions=dimensions,
         files=facts.files.take(cells.rows),
-        groups=_groups(facts, cells, spec, arrays),
+        groups=_combine_groups(facts, cells, spec, arrays),
         arrays=arrays,
         containers=containers_for(facts.places),
         split_rules=split_rules_of(arrays),
@@ -130,7 +131,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         ),
         left_out=prepared.left_out,
     )
-    return plan if facts.cuts is None else _each_once(plan, facts.cuts.take(cells.rows))
+    return plan if facts.cuts is None else _hold_files_once(plan, facts.cuts.take(cells.rows))
 
 
 def summaries_of(prepared: PreparedFacts, cells: Placement) -> tuple[AxisSummary, ...]:
@@ -140,7 +141,7 @@ def summaries_of(prepared: PreparedFacts, cells: Placement) -> tuple[AxisSummary
     return tuple(each for each in found if each is not None)
 
 
-def _each_once(plan: BuildPlan, cuts: StepCuts) -> BuildPlan:
+def _hold_files_once(plan: BuildPlan, cuts: StepCuts) -> BuildPlan:
     """Let a plan of pieces of files hold each file once."""
     _, first, number = np.unique(cuts.source, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -156,15 +157,6 @@ def _each_once(plan: BuildPlan, cuts: StepCuts) -> BuildPlan:
         for each in plan.arrays
     )
     return replace(plan, files=plan.files.take(first[order]), arrays=arrays)
-
-
-def _sharing(others: Sequence[PlannedArray], array: PlannedArray) -> PlannedArray:
-    """Let an array hold the columns of another one where they are equal, as they mostly are."""
-    for other in reversed(others[-_NEIGHBOURS:]):
-        if len(other.files) == len(array.files) and np.array_equal(other.files, array.files):
-            starts = other.starts if np.array_equal(other.starts, array.starts) else array.starts
-            return replace(array, files=other.files, starts=starts)
-    return array
 
 
 def split_rules_of(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
@@ -200,7 +192,6 @@ def _describe_padding(members: Sequence[CombinedVariable]) -> list[str]:
 
 
 def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> list[str]:
-    """Return a line for each array that is stored once though some files lack it."""
     path = facts.arrays.path
     held = dict(zip(path.values, path.counts().tolist(), strict=True))
     return [
@@ -213,14 +204,14 @@ def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> l
 # -- groups ------------------------------------------------------------------------------------
 
 
-def _groups(
+def _combine_groups(
     facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
 ) -> dict[str, bytes]:
     """Return the groups of the dataset; groups of later files count unless "override" was chosen.
 
     Where files hold different arrays they may have different groups, and all are looked at.
     """
-    names = names_by_group(_in_order(facts, cells, spec, arrays))
+    names = names_by_group(_order_paths(facts, cells, spec, arrays))
     rows = cells.rows
     is_uniform = len(facts.arrays.file) == len(facts.files) * len(facts.arrays.path.values)
     if spec.options.combine_attrs == "override" and is_uniform:
@@ -240,7 +231,7 @@ def _groups(
     }
 
 
-def _in_order(
+def _order_paths(
     facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
 ) -> list[str]:
     """Return the paths of arrays in the order of the first file, then those of later files only.

@@ -34,21 +34,21 @@ def combine_attributes(
     if keep and policy != "override":
         rest = combine_attributes([each.without(*keep) for each in found], policy, path=path)
         return found[0].only(*keep) | rest
-    match policy:
-        case "override":
-            return found[0]
-        case "drop":
-            return Attributes()
-        case "identical":
-            _refuse_unless(not (odd := _unequal(found)), policy, path, found, odd)
-            return found[0]
-        case "no_conflicts":
-            merged, conflicts = _merge(found)
-            _refuse_unless(not conflicts, policy, path, found, conflicts)
-            return merged
-        case "drop_conflicts":
-            merged, conflicts = _merge(found)
-            return merged.without(*conflicts)
+    if policy == "override":
+        return found[0]
+    if policy == "drop":
+        return Attributes()
+    combined, conflicts = _merge(found)
+    if policy == "drop_conflicts":
+        return combined.without(*conflicts)
+    if policy == "identical":
+        items = [_items(each) for each in found]
+        names = dict.fromkeys(name for each in items for name in each)
+        conflicts = [n for n in names if any(each.get(n) != items[0].get(n) for each in items)]
+        combined = found[0]
+    if conflicts:
+        raise _refusal(policy, path, found, conflicts)
+    return combined
 
 
 def _items(attributes: Attributes) -> dict[str, object]:
@@ -73,22 +73,13 @@ def _merge(found: Sequence[Attributes]) -> tuple[Attributes, list[str]]:
     return Attributes(values=values, dtypes=dtypes, replaced=replaced), conflicts
 
 
-def _unequal(found: Sequence[Attributes]) -> list[str]:
-    """Return the names of attributes that some lack or that differ."""
-    items = [_items(each) for each in found]
-    names = dict.fromkeys(name for each in items for name in each)
-    return [name for name in names if any(each.get(name) != items[0].get(name) for each in items)]
-
-
-def _refuse_unless(
-    fine: bool, policy: str, path: str, found: Sequence[Attributes], conflicts: Sequence[str]
-) -> None:
-    if fine:
-        return
+def _refusal(
+    policy: str, path: str, found: Sequence[Attributes], conflicts: Sequence[str]
+) -> CombineError:
     name = conflicts[0]
     items = [_items(each).get(name) for each in found]
     other = next((each for each in items if each != items[0]), None)
-    raise CombineError(
+    return CombineError(
         f"attributes differ between files in {path}: {listed(conflicts, _NAMED)}",
         fixes=[
             fix("attributes that differ are left out", combine_attrs="drop_conflicts"),
@@ -96,12 +87,12 @@ def _refuse_unless(
         ],
         path=path,
         attributes=list(conflicts),
-        values=[_shown(items[0]), _shown(other)],
+        values=[_text_of(items[0]), _text_of(other)],
         combine_attrs=policy,
     )
 
 
-def _shown(item: object) -> str:
+def _text_of(item: object) -> str:
     if not isinstance(item, tuple):
         return "no such attribute"
     value, dtype = item

@@ -75,11 +75,11 @@ def data_vars_of(given: Any) -> dict[str, tuple[str, ...]]:
     if given is None:
         return {}
     if isinstance(given, Mapping):
-        return {str(name): _listed(each) for name, each in given.items()}
-    return {EVERY: _listed(given)}
+        return {str(name): _list_names(each) for name, each in given.items()}
+    return {EVERY: _list_names(given)}
 
 
-def _listed(given: Any) -> tuple[str, ...]:
+def _list_names(given: Any) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, Iterable) or isinstance(names, bytes):
         names = (None,)
@@ -238,13 +238,7 @@ class Declared:
 
     @cached_property
     def _coordinates(self) -> frozenset[str]:
-        return coordinates_of(
-            (
-                (path, schema.dimension_names, schema.attributes.values)
-                for path, schema in variables_of(self._facts)
-            ),
-            listing_groups(self._facts),
-        )
+        return coordinates_of(describe_variables(self._facts), listing_groups(self._facts))
 
 
 def variables_of(facts: CatalogFacts) -> Iterator[tuple[str, ArraySchema]]:
@@ -253,6 +247,13 @@ def variables_of(facts: CatalogFacts) -> Iterator[tuple[str, ArraySchema]]:
     pairs = (each.tolist() for each in distinct((arrays.path, arrays.schema)))
     for path, code in zip(*pairs, strict=True):
         yield arrays.path.values[path], ArraySchema.loads(arrays.schema.values[code])
+
+
+def describe_variables(
+    facts: CatalogFacts,
+) -> list[tuple[str, tuple[str | None, ...], Mapping[str, Any]]]:
+    """Return path, dimensions and attributes of all variables; a path may come several times."""
+    return [(path, s.dimension_names, s.attributes.values) for path, s in variables_of(facts)]
 
 
 def listing_groups(facts: CatalogFacts) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -300,34 +301,28 @@ class Unequal:
 
 
 def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules) -> CombineError:
-    """Return the error for arrays that must be equal in all files and are not.
-
-    Args:
-        facts: Of all files.
-        found: The arrays; two files of the first are compared.
-        rules: That give dimensions.
-    """
+    """Return the error for arrays that must be equal in all files and are not, about the first."""
     array, rows, axis = found[0].array, found[0].rows, found[0].axis
-    arrays, path = facts.arrays, array[0]
+    path = array[0]
     fixes = fixes_of(found, rules)
     more = {"others": [each.path for each in found[1:]]} if found[1:] else {}
-    digests = [arrays.digest[row] for row in rows]
-    urls = [facts.url_of(row) for row in rows]
-    own = [path if arrays.own_path is None else arrays.own_path[row] for row in rows]
+    places = [facts.place_of(row) for row in rows]
+    found_in: dict[str, Any] = {**more, "first": places[0][0], "other": places[1][0]}
     lacks = "concatenated dimension" if axis is None else f"dimension {axis.dimension!r}"
     is_placed = axis is None and not {*rules.dimensions}.isdisjoint(array[1])
-    if not all(digests):
+    if not all(facts.arrays.digest[row] for row in rows):
+        others = (
+            "Or list in data_vars the variables that get the dimension; all others are compared."
+        )
         return CombineError(
             f"variable {path} does not have the {lacks}, so its values must be equal in all"
             " files, but the scan did not compare them",
-            do=_named(axis),
+            do=others if axis is not None and axis.is_new else "",
             fixes=fixes,
             variable=path,
-            **more,
-            first=urls[0],
-            other=urls[1],
+            **found_in,
         )
-    seen = None if facts.compare is None else facts.compare(*zip(urls, own, strict=True))
+    seen = None if facts.compare is None else facts.compare(places[0], places[1])
     return (OverlapError if is_placed else CombineError)(
         f"two files hold different values of {path} for the same steps"
         if is_placed
@@ -337,17 +332,9 @@ def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules
         ' their own, into another group: group="..." (--group NAME).',
         fixes=fixes,
         variable=path,
-        **more,
-        first=urls[0],
-        other=urls[1],
-        **({} if seen is None else seen),
+        **found_in,
+        **(seen or {}),
     )
-
-
-def _named(axis: AxisPlacement | None) -> str:
-    if axis is None or not axis.is_new:
-        return ""
-    return "Or list in data_vars the variables that get the dimension; all others are compared."
 
 
 def fixes_of(found: Sequence[Unequal], rules: DimensionRules) -> list[Fix]:
@@ -357,9 +344,9 @@ def fixes_of(found: Sequence[Unequal], rules: DimensionRules) -> list[Fix]:
     if len(given) == len(found):
         along = dict.fromkeys(each.axis.dimension for each in given if each.axis is not None)
         price = (
-            f"{listed([_short(each.path) for each in given], _SHOWN)} get the dimension"
+            f"{listed([_shorten(each.path) for each in given], _SHOWN)} get the dimension"
             if len(given) > 1
-            else f"{_short(given[0].path)} gets the dimension"
+            else f"{_shorten(given[0].path)} gets the dimension"
         )
         price += f" {', '.join(map(repr, along))}: a value for each step"
         pad = list(dict.fromkeys(name for each in given for name in each.uneven))
@@ -367,19 +354,14 @@ def fixes_of(found: Sequence[Unequal], rules: DimensionRules) -> list[Fix]:
         if pad:
             price += ", its end read as missing where a file has less"
         made = fix(price, data_vars=remedy(rules, given), **more)
-        if any(_made_without(each, rules) for each in given):
+        kept = rules.kept.dimensions
+        if any(a.dimension not in kept.get(e.path, (a.dimension,)) for e in given if (a := e.axis)):
             allowed = {**made.arguments, "commit_options": {"allow_changes": True}}
             made = of_arguments(allowed, f"{price}, which the last build made without")
         fixes.append(made)
-    they = "these variables are" if len(found) > 1 else f"{_short(found[0].path)} is"
+    they = "these variables are" if len(found) > 1 else f"{_shorten(found[0].path)} is"
     fixes.append(scan_fix(f"{they} left out", drop_variables=[each.path for each in found]))
     return fixes
-
-
-def _made_without(found: Unequal, rules: DimensionRules) -> bool:
-    assert found.axis is not None
-    name = found.axis.dimension
-    return name not in rules.kept.dimensions.get(found.path, (name,))
 
 
 def remedy(rules: DimensionRules, found: Sequence[Unequal]) -> Any:
@@ -390,22 +372,18 @@ def remedy(rules: DimensionRules, found: Sequence[Unequal]) -> Any:
     for each in found:
         assert each.axis is not None
         dimension = each.axis.dimension
-        recorded = _recorded(rules, dimension) if each.axis.is_new else ()
-        before = by_dimension.get(dimension, recorded)
-        kept = (word for word in before if word != MINIMAL)
-        by_dimension[dimension] = tuple(dict.fromkeys((*kept, _short(each.path))))
+        recorded: tuple[str, ...] = ()
+        if each.axis.is_new:  # what has it by the last build, else by default
+            has = [path for path, names in rules.kept.dimensions.items() if dimension in names]
+            recorded = tuple(_shorten(p) for p in has if paths.name(p) != dimension) or (ALL,)
+        kept = (word for word in by_dimension.get(dimension, recorded) if word != MINIMAL)
+        by_dimension[dimension] = tuple(dict.fromkeys((*kept, _shorten(each.path))))
     if len(rules.dimensions) == 1:
         return list(by_dimension[rules.dimensions[0]])
     return {name: list(words) for name, words in by_dimension.items()}
 
 
-def _recorded(rules: DimensionRules, dimension: str) -> tuple[str, ...]:
-    """Return what has a new dimension by the last build, else by default."""
-    has = [path for path, names in rules.kept.dimensions.items() if dimension in names]
-    return tuple(_short(path) for path in has if paths.name(path) != dimension) or (ALL,)
-
-
-def _short(path: str) -> str:
+def _shorten(path: str) -> str:
     """Return the name of a variable where its path says no more."""
     name = paths.name(path)
     return name if path.count("/") == 1 and ":" not in name and name not in _WORDS else path

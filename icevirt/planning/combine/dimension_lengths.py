@@ -23,7 +23,7 @@ from icevirt.model import paths
 from icevirt.planning.axes.dimension_scopes import DimensionScopes
 
 
-def _of_texts(schemas: Iterable[ArraySchema]) -> frozenset[str]:
+def _find_texts(schemas: Iterable[ArraySchema]) -> frozenset[str]:
     return dimensions_of_texts(
         (each.dimension_names, is_character(each.data_type)) for each in schemas
     )
@@ -77,7 +77,7 @@ class FullLengths:
         """Look up the longest of all files."""
         arrays = facts.arrays
         schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
-        texts = _of_texts(schemas)
+        texts = _find_texts(schemas)
         wanted = {*pad, *texts}
         lengths: dict[tuple[str, str], int] = {}
         for kind in kinds_of(arrays) if wanted else ():
@@ -89,7 +89,7 @@ class FullLengths:
             for name, length in zip(names, shape, strict=True):
                 if name in wanted and name is not None:
                     lengths[group, name] = max(length, lengths.get((group, name), 0))
-        return cls(lengths=_of_owners(facts, lengths), texts=texts)
+        return cls(lengths=_share_lengths(facts, lengths), texts=texts)
 
     def of_array(self, path: str, names: Sequence[str | None]) -> dict[int, int]:
         """Return the lengths of an array's padded axes, by axis."""
@@ -101,7 +101,7 @@ class FullLengths:
         }
 
 
-def _of_owners(
+def _share_lengths(
     facts: CatalogFacts, lengths: Mapping[tuple[str, str], int]
 ) -> dict[tuple[str, str], int]:
     """Return the lengths of dimensions by group, where groups share some."""
@@ -124,7 +124,7 @@ def with_texts_alike(facts: CatalogFacts) -> CatalogFacts:
     """
     arrays = facts.arrays
     schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
-    texts = _of_texts(schemas)
+    texts = _find_texts(schemas)
     if len(texts) < 2:
         return facts
     longest: dict[int, dict[str, int]] = {}
@@ -146,13 +146,7 @@ def with_texts_alike(facts: CatalogFacts) -> CatalogFacts:
             if names[-1] in held and names[-1] != best:
                 codes[rows[arrays.schema.codes[rows] == code]] = len(made)
                 made.append(replace(schemas[code], dimension_names=(*names[:-1], best)).dumps())
-    schema = _used(Coded(codes, tuple(made)))
+    numbers: dict[str, int] = {}  # equal texts count once
+    mapped = np.array([numbers.setdefault(text, len(numbers)) for text in made], np.int64)
+    schema = Coded(mapped[codes], tuple(numbers)).take(np.arange(len(codes)))
     return replace(facts, arrays=replace(arrays, schema=schema))
-
-
-def _used(column: Coded) -> Coded:
-    """Return a column with the values that occur, equal ones once."""
-    numbers: dict[str, int] = {}
-    mapped = [numbers.setdefault(text, len(numbers)) for text in column.values]
-    codes: NDArray[np.int64] = np.array(mapped, np.int64)[column.codes]
-    return Coded(codes, tuple(numbers)).take(np.arange(len(codes)))

@@ -8,12 +8,13 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, Self
 
+from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.joining import Fact, has_few, is_character, itemsize_of, joins_badly
 from icevirt.archive.roles import coordinates_of, resolved
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
-from icevirt.planning.combine.data_vars import gets
+from icevirt.planning.combine.data_vars import describe_variables, gets
 from icevirt.planning.combine.dimension_lengths import dimensions_of_texts
 
 _COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
@@ -118,21 +119,19 @@ class CombineHints:
                 found |= Fact.labels
             elif self.compares(names):
                 found |= Fact.digest
-        elif self.wants_digest(
-            names,
-            is_coordinate=is_equal or names == (paths.name(path),),
-            nbytes=prod(array.shape) * array.itemsize,
-        ):
-            found |= Fact.digest
+        elif self.compares(names):
+            is_coordinate = is_equal or names == (paths.name(path),)
+            if not self.stack or is_coordinate or prod(array.shape) * array.itemsize <= _COMPARED:
+                found |= Fact.digest
         return found | Fact.labels if self._wants_labels(array) else found
 
     def _wants_labels(self, array: Recorded) -> bool:
         path, names, count = array.path, array.dimension_names, prod(array.shape)
-        if self.is_label(path) and count == 1:
-            return True
-        if count <= _TOLERATED and self.keeps_values(path, names):
-            return True
-        return self.spells(array)
+        return (
+            (count == 1 and self.is_label(path))
+            or (count <= _TOLERATED and self.keeps_values(path, names))
+            or self.spells(array)
+        )
 
     def spells(self, array: Recorded) -> bool:
         """Say whether an array is the coordinate of a dimension, a row of characters per label."""
@@ -183,7 +182,6 @@ class CombineHints:
         return replace(self, pad=(*self.pad, *map(str, called))) if uneven else self
 
     def _called(self, names: Sequence[str | None]) -> tuple[str | None, ...]:
-        """Return dimensions as they will be called."""
         if not self.rename:
             return tuple(names)
         renamed = dict(self.rename)
@@ -202,14 +200,6 @@ class CombineHints:
     def compares(self, names: Sequence[str | None]) -> bool:
         """Say whether files hold an array of these dimensions again that must be equal."""
         return any(name not in self._called(names) for name in self.concat_dims)
-
-    def wants_digest(
-        self, names: Sequence[str | None], *, is_coordinate: bool, nbytes: int
-    ) -> bool:
-        """Say whether an array of these dimensions, whose values are not stored, gets a digest."""
-        if not self.compares(names):
-            return False
-        return not self.stack or is_coordinate or nbytes <= _COMPARED
 
     def equal_in_files(
         self,
@@ -272,8 +262,6 @@ def covered_by(
     before what holds for all coordinates: those of dimensions, those that the attribute
     ``coordinates`` names, and the bounds of all.
     """
-    if not tolerance:
-        return {}
     known = list(variables)
     there: dict[str, set[str]] = {}
     for path, _, _ in known:
@@ -295,6 +283,11 @@ def covered_by(
         if limit is not None:
             found[path] = limit
     return found
+
+
+def limits_of(facts: CatalogFacts, tolerance: Mapping[str, float]) -> dict[str, float]:
+    """Return how far variables may differ, by path; others may not at all."""
+    return covered_by(tolerance, describe_variables(facts)) if tolerance else {}
 
 
 def is_named(path: str, names: tuple[str, ...]) -> bool:

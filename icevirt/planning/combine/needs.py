@@ -2,25 +2,32 @@
 
 A scan knows nothing of how files will be combined. What is decided here, for each kind of array
 once: which runs are cut, which arrays are stored whole, which digests and labels count.
+
+A chunk of uncompressed values is a run of bytes, and so is each part of it along its first axis. If
+granules do not begin where a chunk of one length begins, shorter chunks may fit them all, and
+nothing needs to be stored. Compressed chunks cannot be cut.
+The fill value of chunks that were never written does not matter in files that wrote all of them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Coded, Counts, Labels
-from icevirt.archive.joining import Fact, Form, cut_along
+from icevirt.archive.joining import STEP, Fact, Form, cut_along
 from icevirt.archive.kinds import KindColumn, NumberColumn, joint, mapped, narrow, spread
 from icevirt.archive.schema import ArraySchema
-from icevirt.planning.combine.common_chunks import common_edges, common_fills
-from icevirt.planning.combine.data_vars import listing_groups, variables_of
-from icevirt.planning.combine.hints import CombineHints, Recorded, covered_by
+from icevirt.model.json import JSON
+from icevirt.planning.combine.data_vars import describe_variables, listing_groups
+from icevirt.planning.combine.hints import CombineHints, Recorded, limits_of
 
 type IsReferenced = Callable[[str], bool]
 """Given the path of an array: whether a policy wants its chunks to be references."""
@@ -85,12 +92,16 @@ def resolved(
         affordable: Bytes of values that may be stored of a file.
     """
     arrays = facts.arrays
-    hints = _covering(facts, hints)
+    if hints.tolerant:  # tolerances of coordinates cover their bounds too
+        covered = limits_of(facts, dict.fromkeys(hints.tolerant, 0.0))
+        hints = replace(hints, tolerant=tuple(sorted({*hints.tolerant, *covered})))
     kinds, kind = _kinds(arrays)
     hints = hints.with_uneven_texts(each.array for each in kinds)
     for at, fill in common_fills(arrays, kinds, kind).items():
         kinds[at] = kinds[at]._replace(schema=replace(kinds[at].schema, fill_value=fill))
-    equal = _equal(facts, hints)
+    equal = frozenset(hints.equal)
+    if hints.stack:
+        equal = hints.equal_in_files(describe_variables(facts), listing_groups(facts))
     of_kind = np.array(
         [
             int(
@@ -106,8 +117,11 @@ def resolved(
         np.uint8,
     )
     found = _Beside.of(arrays, beside)
-    lacking = spread(of_kind, kind)
-    lacking &= ~found.asked_or(_recorded(arrays))
+    has_digest = np.array([bool(text) for text in arrays.digest.values], np.uint8)
+    recorded = spread(has_digest * np.uint8(Fact.digest), arrays.digest.codes)
+    recorded[arrays.labels.row] |= np.uint8(Fact.labels)
+    np.bitwise_or.at(recorded, found.asked.rows, found.asked.at.astype(np.uint8))
+    lacking = spread(of_kind, kind) & ~recorded
     if lacking.any():
         rows = np.flatnonzero(lacking)
         return LackingFacts(
@@ -119,19 +133,14 @@ def resolved(
         )
     wanted = KindColumn(kind.kind, of_kind[kind.of_kind])
     if not hints.concat_dims:  # labels of variables with one value, which may become a dimension's
-        wanted = _with_labels(arrays, wanted)
-    return replace(facts, arrays=_made(arrays, beside, found, wanted, (kinds, kind), hints))
-
-
-def _with_labels(arrays: ArrayColumns, wanted: KindColumn) -> KindColumn:
-    """Return what is wanted of each row, and the labels that were recorded."""
-    rows: NDArray[np.uint8] = wanted.astype(np.uint8)
-    rows[arrays.labels.row] |= np.uint8(Fact.labels)
-    return KindColumn(rows, np.arange(int(rows.max(initial=0)) + 1, dtype=np.uint8))
+        rows_wanted: NDArray[np.uint8] = wanted.astype(np.uint8)
+        rows_wanted[arrays.labels.row] |= np.uint8(Fact.labels)
+        most = int(rows_wanted.max(initial=0))
+        wanted = KindColumn(rows_wanted, np.arange(most + 1, dtype=np.uint8))
+    return replace(facts, arrays=_make(arrays, beside, found, wanted, (kinds, kind), hints))
 
 
 def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], KindColumn]:
-    """Return the kinds of arrays, and which each row is."""
     columns = (arrays.path, arrays.schema, arrays.shape)
     distinct, kind = joint([e.codes for e in columns], [len(e.values) for e in columns])
     loaded: dict[int, ArraySchema] = {}
@@ -144,37 +153,6 @@ def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], KindColumn]:
         array = Recorded.of(name, tuple(edges), chunk, loaded[schema])
         kinds.append(_ArrayKind(array, loaded[schema]))
     return kinds, kind
-
-
-def _equal(facts: CatalogFacts, hints: CombineHints) -> frozenset[str]:
-    """Return the arrays that must be equal in all files although these are stacked."""
-    if not hints.stack:
-        return frozenset(hints.equal)
-    variables = (
-        (path, schema.dimension_names, schema.attributes.values)
-        for path, schema in variables_of(facts)
-    )
-    return hints.equal_in_files(variables, listing_groups(facts))
-
-
-def _covering(facts: CatalogFacts, hints: CombineHints) -> CombineHints:
-    """Return hints whose tolerances name what they cover: of coordinates, their bounds too."""
-    if not hints.tolerant:
-        return hints
-    variables = [
-        (path, schema.dimension_names, schema.attributes.values)
-        for path, schema in variables_of(facts)
-    ]
-    covered = covered_by(dict.fromkeys(hints.tolerant, 0.0), variables)
-    return replace(hints, tolerant=tuple(sorted({*hints.tolerant, *covered})))
-
-
-def _recorded(arrays: ArrayColumns) -> NDArray[np.uint8]:
-    """Say which facts the scan recorded with each array."""
-    has_digest = np.array([bool(text) for text in arrays.digest.values], np.uint8)
-    found = spread(has_digest * np.uint8(Fact.digest), arrays.digest.codes)
-    found[arrays.labels.row] |= np.uint8(Fact.labels)
-    return found
 
 
 class _Facts(NamedTuple):
@@ -207,7 +185,7 @@ class _Beside:
     @classmethod
     def of(cls, arrays: ArrayColumns, beside: BesideColumns) -> _Beside:
         none = np.zeros(0, np.int64)
-        row = _rows_of(arrays, beside) if len(beside.file) else none
+        row = _find_rows(arrays, beside) if len(beside.file) else none
         kept = np.flatnonzero(row >= 0)
         found = {}
         for name, column in (("digest", beside.digest), ("values", beside.schema)):
@@ -223,13 +201,8 @@ class _Beside:
             **found,
         )
 
-    def asked_or(self, recorded: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Add what was looked for to what the scan recorded, in place."""
-        np.bitwise_or.at(recorded, self.asked.rows, self.asked.at.astype(np.uint8))
-        return recorded
 
-
-def _rows_of(arrays: ArrayColumns, beside: BesideColumns) -> NDArray[np.int64]:
+def _find_rows(arrays: ArrayColumns, beside: BesideColumns) -> NDArray[np.int64]:
     """Return the row of the array that each fact is of; -1 where there is no such array."""
     number = {path: code for code, path in enumerate(arrays.path.values)}
     code = np.array([number.get(path, -1) for path in beside.path.values], np.int64)
@@ -243,7 +216,7 @@ def _rows_of(arrays: ArrayColumns, beside: BesideColumns) -> NDArray[np.int64]:
     return rows
 
 
-def _made(  # noqa: PLR0917 - what is known of the arrays
+def _make(  # noqa: PLR0917 - what is known of the arrays
     arrays: ArrayColumns,
     beside: BesideColumns,
     found: _Beside,
@@ -270,7 +243,7 @@ def _made(  # noqa: PLR0917 - what is known of the arrays
     none = np.zeros_like(nbytes)
 
     def replaced(column: Counts, stored: NDArray[np.int64]) -> Counts:
-        return Counts(_with(column.held, values.rows, stored))
+        return Counts(_put(column.held, values.rows, stored))
 
     def counted(column: Counts, stored: NDArray[np.int64]) -> Counts:
         if (times == among).all():
@@ -284,19 +257,19 @@ def _made(  # noqa: PLR0917 - what is known of the arrays
     return replace(
         arrays,
         schema=Coded(
-            _with(schema, values.rows, of_beside[beside.schema.codes[values.at]]), tuple(number)
+            _put(schema, values.rows, of_beside[beside.schema.codes[values.at]]), tuple(number)
         ).compact(),
-        digest=_digests(arrays, beside, found, wanted, values.rows),
-        labels=_labels(arrays.labels, beside.labels, found, wanted),
+        digest=_choose_digests(arrays, beside, found, wanted, values.rows),
+        labels=_choose_labels(arrays.labels, beside.labels, found, wanted),
         virtual=counted(arrays.virtual, none),
         inline=counted(arrays.inline, (nbytes > 0).astype(np.int64)),
         virtual_bytes=replaced(arrays.virtual_bytes, none),
         inline_bytes=replaced(arrays.inline_bytes, nbytes),
-        form=_with(forms, values.rows, stored_there) if len(values.rows) or form.any() else None,
+        form=_put(forms, values.rows, stored_there) if len(values.rows) or form.any() else None,
     )
 
 
-def _digests(
+def _choose_digests(
     arrays: ArrayColumns,
     beside: BesideColumns,
     found: _Beside,
@@ -308,17 +281,17 @@ def _digests(
     own = np.array([number.setdefault(t, len(number)) for t in arrays.digest.values], np.int64)
     other = np.array([number.setdefault(t, len(number)) for t in beside.digest.values], np.int64)
     rows, at = found.digest
-    mine = _among(rows, stored) | (own[arrays.digest.codes[rows]] == 0)
+    mine = _find_among(rows, stored) | (own[arrays.digest.codes[rows]] == 0)
     mine &= (wanted[rows] & Fact.digest) > 0
     codes = mapped(
         [arrays.digest.codes, wanted],
         lambda code, facts: np.where((facts & Fact.digest) > 0, own[code], 0),
     )
-    codes = _with(codes, rows[mine], other[beside.digest.codes[at[mine]]])
+    codes = _put(codes, rows[mine], other[beside.digest.codes[at[mine]]])
     return Coded(codes, tuple(number)).compact()
 
 
-def _among(rows: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _find_among(rows: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Say which rows are among others, which ascend."""
     at = np.searchsorted(ascending, rows)
     found = np.zeros(len(rows), np.bool_)
@@ -327,10 +300,9 @@ def _among(rows: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.
     return found
 
 
-def _with(
+def _put(
     column: NumberColumn, rows: NDArray[np.int64], values: NDArray[np.integer]
 ) -> NumberColumn:
-    """Return a column with other values in some rows."""
     if not len(rows):
         return column
     wide = np.promote_types(column.dtype, np.min_scalar_type(int(values.max())))
@@ -339,11 +311,10 @@ def _with(
     return found
 
 
-def _labels(own: Labels, beside: Labels, found: _Beside, wanted: KindColumn) -> Labels:
-    """Return the labels that are wanted, of both columns."""
+def _choose_labels(own: Labels, beside: Labels, found: _Beside, wanted: KindColumn) -> Labels:
     mine = np.flatnonzero(wanted[own.row] & Fact.labels)
     rows, places = found.labels.only(
-        ((wanted[found.labels.rows] & Fact.labels) > 0) & ~_among(found.labels.rows, own.row)
+        ((wanted[found.labels.rows] & Fact.labels) > 0) & ~_find_among(found.labels.rows, own.row)
     )
     kept = own
     if len(mine) < len(own.row):
@@ -376,3 +347,170 @@ def _labels(own: Labels, beside: Labels, found: _Beside, wanted: KindColumn) -> 
         starts=np.concatenate([own.starts, beside.starts[1:] + own.starts[-1]]),
         dtype=Coded(np.concatenate(mapped)[order], tuple(number)),
     )
+
+
+_ROWS = 1 << 16  # that are looked at together
+
+type Kind = tuple[Recorded, ArraySchema]
+"""Arrays of one path, schema and shape."""
+
+
+def common_edges(
+    arrays: ArrayColumns,
+    kinds: Sequence[Kind],
+    kind: KindColumn,
+    joined: NDArray[np.bool_],
+    hints: CombineHints,
+) -> dict[int, int]:
+    """Return how long the chunks of some kinds of arrays become along their first axis.
+
+    Args:
+        arrays: As a scan recorded them.
+        kinds: What occurs among them.
+        kind: Of each row.
+        joined: (kinds,) Whether all values are stored, at any length.
+        hints: How files are combined.
+    """
+    by_path: dict[str, list[int]] = {}
+    for number, (array, _) in enumerate(kinds):
+        if not (joined[number] or array.whole):
+            by_path.setdefault(array.path, []).append(number)
+    rows = _Rows(arrays, kinds, kind)
+    found: dict[int, int] = {}
+    for members in by_path.values():
+        some = [kinds[number][0] for number in members]
+        is_joined = all(0 in hints.joined_axes(each.dimension_names) for each in some)
+        if not is_joined or any(len(kinds[number][1].codecs) != 1 for number in members):
+            continue
+        if any(prod(each.shape) == 0 for each in some):
+            continue
+        edge = _find_common_edge(some)
+        if edge is None or not _needs_common_edge(rows, members, some, hints):
+            continue
+        cut = [at for at, each in zip(members, some, strict=True) if each.chunk_shape[0] != edge]
+        odd = [at for at in cut if kinds[at][0].shape[0] % kinds[at][0].chunk_shape[0]]
+        if rows.full[odd].all():  # only then it is known how many parts lie behind the axis
+            found |= dict.fromkeys(cut, edge)
+    return found
+
+
+def common_fills(arrays: ArrayColumns, kinds: Sequence[Kind], kind: KindColumn) -> dict[int, JSON]:
+    """Return the fill values of kinds that can have another one, because it is never read.
+
+    It is that of files with chunks that were never written, else that of the first file.
+    """
+    by_type: dict[tuple[str, str], list[int]] = {}  # a fill value is one of its data type
+    for number, (array, schema) in enumerate(kinds):
+        if not array.whole:
+            data_type = json.dumps(schema.data_type)
+            by_type.setdefault((array.path, data_type), []).append(number)
+    rows = _Rows(arrays, kinds, kind)
+    found: dict[int, JSON] = {}
+    for members in by_type.values():
+        fills = [json.dumps(kinds[number][1].fill_value) for number in members]
+        if len(set(fills)) < 2:
+            continue
+        read = {fill for number, fill in zip(members, fills, strict=True) if not rows.there[number]}
+        if len(read) > 1:
+            continue
+        first = fills[int(np.argmin(rows.first[members]))]
+        wanted = next(iter(read), first)
+        found |= {
+            number: json.loads(wanted)
+            for number, fill in zip(members, fills, strict=True)
+            if fill != wanted
+        }
+    return found
+
+
+class _Rows:
+    """What is known of the rows of each kind; looked up once, where a variable asks for it."""
+
+    def __init__(self, arrays: ArrayColumns, kinds: Sequence[Kind], kind: KindColumn) -> None:
+        self._arrays, self._kinds, self._kind = arrays, kinds, kind
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many there are."""
+        found = np.zeros(len(self._kinds), np.int64)
+        for some in self._blocks():
+            found += np.bincount(self._kind[some], minlength=len(found))
+        return found
+
+    @cached_property
+    def last(self) -> NDArray[np.int64]:
+        """The last file."""
+        found = np.full(len(self._kinds), -1, np.int64)
+        for some in self._blocks():
+            np.maximum.at(found, self._kind[some], self._arrays.file[some])
+        return found
+
+    @cached_property
+    def first(self) -> NDArray[np.int64]:
+        """The first file."""
+        found = np.full(len(self._kinds), np.iinfo(np.int64).max)
+        for some in self._blocks():
+            np.minimum.at(found, self._kind[some], self._arrays.file[some])
+        return found
+
+    @cached_property
+    def there(self) -> NDArray[np.bool_]:
+        """Whether all chunks were written."""
+        return self._of_all(lambda virtual, inline, grid: virtual + inline == grid)
+
+    @cached_property
+    def full(self) -> NDArray[np.bool_]:
+        """Whether all chunks are references."""
+        return self._of_all(lambda virtual, inline, grid: (virtual == grid) & (inline == 0))
+
+    def _of_all(self, says: Callable[..., NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        """Say of which kinds something is so in all rows, given counts of references and chunks."""
+        grid = np.array(
+            [
+                prod(-(-n // edge) for n, edge in zip(each.shape, each.chunk_shape, strict=True))
+                for each, _ in self._kinds
+            ],
+            np.int64,
+        )
+        found = np.ones(len(self._kinds), np.bool_)
+        for some in self._blocks():
+            kind = self._kind[some]
+            is_so = says(self._arrays.virtual[some], self._arrays.inline[some], grid[kind])
+            found[kind[~is_so]] = False
+        return found
+
+    def _blocks(self) -> Iterator[slice]:
+        for low in range(0, len(self._kind), _ROWS):
+            yield slice(low, low + _ROWS)
+
+
+def _find_common_edge(arrays: Sequence[Recorded]) -> int | None:
+    """Return the longest chunks that divide all chunks and lengths; None if they are too small."""
+    first = arrays[0]
+    if any(each.chunk_shape[1:] != first.chunk_shape[1:] for each in arrays):
+        return None
+    step = prod(first.chunk_shape[1:]) * first.itemsize
+    if step >= STEP and any(each.contiguous for each in arrays):
+        return 1  # as contiguous values are cut in any case
+    edge = gcd(*(n for each in arrays for n in (each.chunk_shape[0], each.shape[0])))
+    return edge if edge * step >= STEP else None
+
+
+def _needs_common_edge(
+    rows: _Rows, members: Sequence[int], some: Sequence[Recorded], hints: CombineHints
+) -> bool:
+    """Say whether chunks differ, or files but the last one listed end within a chunk."""
+    edges = {  # where nothing but their own file decides it
+        cut_along(each.chunk_shape, hints.joined_axes(each.dimension_names), each.itemsize)[0]
+        if each.contiguous
+        else each.chunk_shape[0]
+        for each in some
+    }
+    if len(edges) > 1:
+        return True
+    (edge,) = edges
+    odd = [at for at, each in zip(members, some, strict=True) if each.shape[0] % edge]
+    if not odd:
+        return False
+    last = members[int(np.argmax(rows.last[members]))]
+    return int(rows.counts[odd].sum()) > int(last in odd)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,6 +21,7 @@ from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.axes.placement import spacing_of
 from icevirt.planning.combine.combine_attrs import CombineAttrs
 from icevirt.planning.combine.data_vars import (
+    EVERY,
     DataVarsLike,
     DimensionRules,
     Kept,
@@ -49,22 +50,16 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def _data_vars(given: Any) -> DataVarsLike:
-    made = data_vars_of(given)
+    made = {name: list(each) for name, each in data_vars_of(given).items()}
     if isinstance(given, str) or given is None:
         return given
-    return (
-        {name: list(each) for name, each in made.items()}
-        if isinstance(given, Mapping)
-        else [*made[next(iter(made))]]
-    )
+    return made if isinstance(given, Mapping) else made[EVERY]
 
 
 def _labels(given: Any) -> LabelsLike | None:
-    if given is None:
-        return None
     if isinstance(given, Mapping):
         return {str(name): _labels_of_one(each) for name, each in given.items()}
-    return _labels_of_one(given)
+    return None if given is None else _labels_of_one(given)
 
 
 def _labels_of_one(given: Any) -> Labels:
@@ -320,6 +315,10 @@ class CombineSpec:
         """Return attributes that the user sets for the coordinate of a dimension in all files."""
         attrs = self.options.attrs or {}
         return {**attrs.get(dimension, {}), **attrs.get(f"/{dimension}", {})}
+
+    def concatenates(self, names: Iterable[str | None]) -> bool:
+        """Say whether a variable of these dimensions has a concatenated one."""
+        return not set(self.concat_dim).isdisjoint(names)
 
     @property
     def pad(self) -> tuple[str, ...]:

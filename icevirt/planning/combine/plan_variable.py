@@ -10,9 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, by_first_appearance
 from icevirt.archive.plan import ArrayMode, AxisGrid, Hybrid, PlannedArray, grids_of
-from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema, Recoding
 from icevirt.errors import CombineError, OverlapError
@@ -37,7 +36,6 @@ from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
 from icevirt.planning.remedies import drop_fix, fix
-from icevirt.planning.schedule.write_tasks import window_of
 
 JOINED_CHUNK_BYTES = 4 << 20
 """Values that are stored in the repository are cut into chunks of about this size."""
@@ -77,26 +75,31 @@ def planned(
     """
     if not member.axes:
         _refuse_unequal(facts, member, cells, spec, limits.get(member.path))
-    repeats = _repeats(member, given)
-    share = _share(facts, member, gap, as_stored=times is None and not repeats)
+    repeats = [  # dimensions along which a file has several steps
+        axis.dimension
+        for at, axis in enumerate(member.along)
+        if axis.dimension in given and (member.lengths[:, at] > 1).any()
+    ]
+    share = _find_share(facts, member, gap, as_stored=times is None and not repeats)
     rows = member.rows[share.of]
-    schema = _with_attributes(facts, member, spec)
+    schema = _combine_attributes(facts, member, spec)
     schema = schema if gap is None else gap.readable(schema)
-    edges = _edges(member, share)
-    made = _decision(facts, member, share, spec, times, given, repeats)
+    edges = _choose_edges(member, share)
+    made = _decide(facts, member, share, spec, times, given, repeats)
     if made is not None:
         share, edges = replace(share, mode=ArrayMode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
         schema = _as_stored(schema, replace(made.hybrid.target, fill_value=fill), member)
         made = replace(made, hybrid=replace(made.hybrid, target=schema))
     elif share.mode is ArrayMode.join:
-        schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
+        schema = replace(schema, codecs=_choose_codecs(schema, facts.arrays, rows))
     path = paths.join(spec.group, member.path)
     hybrid = None if made is None else made.hybrid
     grids = grids_of(share.shape, edges, share.axes, hybrid)
     grid = list(map(len, grids))
     axis = share.axes[0] if share.axes else 0
     steps = steps_of_label(member)
+    own = None if facts.arrays.own_path is None else facts.arrays.own_path.take(rows)
     array = PlannedArray(
         path=path,
         source_path=member.path,
@@ -105,46 +108,30 @@ def planned(
         axes=share.axes,
         shape=share.shape,
         chunk_shape=tuple(edges),
-        zarr_json=_zarr_json(schema, share.shape, edges, grids),
+        zarr_json=_write_zarr_json(schema, share.shape, edges, grids),
         schema=schema,
         files=cells.place[facts.arrays.file[rows]],
         starts=share.starts,
         lengths=share.lengths,
-        whole=_of(member.whole, share.of),
+        # what is said of all alike goes on taking no room
+        whole=np.broadcast_to(member.whole[0], len(rows))
+        if member.whole.strides == (0,)
+        else member.whole[share.of],
         whole_schema=member.whole_schema,
-        window=window_of(grid, axis, spec.max_references)
-        if hybrid is None
-        else hybrid_window(grid, axis, spec.max_references, hybrid),
-        references=_counts(facts.arrays, rows)
-        if hybrid is None
-        else hybrid_counts(facts.arrays, rows, hybrid),
+        window=hybrid_window(grid, axis, spec.max_references, hybrid),
+        references=hybrid_counts(facts.arrays, rows, hybrid),
         times=times,
-        sources=_sources(facts.arrays, rows, member.path),
-        expected=_expected(facts.arrays, member, share, rows, edges, grid, hybrid),
+        sources=None if own is None or own.values == (member.path,) else own,
+        expected=_count_expected(facts.arrays, member, share, rows, edges, grid, hybrid),
         hybrid=hybrid,
         form=None if facts.arrays.form is None else facts.arrays.form[rows],
         skips=share.skips,
         held=share.held,
     )
-    return array if steps is None else _given(array, steps)
+    return array if steps is None else _as_given(array, steps)
 
 
-def _repeats(member: CombinedVariable, given: Sequence[str]) -> tuple[str, ...]:
-    """Return the dimensions that an array was given along which a file has several steps."""
-    lengths = member.lengths
-    return tuple(
-        axis.dimension
-        for at, axis in enumerate(member.along)
-        if axis.dimension in given and (lengths[:, at] > 1).any()
-    )
-
-
-def _of(said: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Return what is said of some rows; what is said of all alike goes on taking no room."""
-    return np.broadcast_to(said[0], len(rows)) if said.strides == (0,) else said[rows]
-
-
-def _decision(  # noqa: PLR0917 - the facts of one array
+def _decide(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     member: CombinedVariable,
     share: _Share,
@@ -157,14 +144,14 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     if not share.axes or steps_of_label(member) is not None:
         return None
     rows = member.rows[share.of]
-    edges = _edges(member, replace(share, mode=ArrayMode.join))
+    edges = _choose_edges(member, replace(share, mode=ArrayMode.join))
     made = decide(
         facts,
         member,
         rows,
         replace(share, new=len(given)),
         spec.options,
-        joined=(tuple(edges), _stored_codecs(member.schema, facts.arrays, rows)),
+        joined=(tuple(edges), _choose_codecs(member.schema, facts.arrays, rows)),
     )
     if made is None:
         return None
@@ -215,13 +202,10 @@ def _as_stored(schema: ArraySchema, target: ArraySchema, member: CombinedVariabl
             fill_value=target.fill_value,
         )
     kept = schema.attributes.without(*PACKING)
-    return replace(
-        target,
-        attributes=kept | target.attributes.only("_FillValue"),
-    )
+    return replace(target, attributes=kept | target.attributes.only("_FillValue"))
 
 
-def _given(array: PlannedArray, steps: AxisSteps) -> PlannedArray:
+def _as_given(array: PlannedArray, steps: AxisSteps) -> PlannedArray:
     """Return the coordinate of an axis with steps that no file holds."""
     nowhere = np.zeros((1, 0), np.int64)
     return replace(
@@ -241,15 +225,7 @@ def _given(array: PlannedArray, steps: AxisSteps) -> PlannedArray:
     )
 
 
-def _sources(arrays: ArrayColumns, rows: NDArray[np.integer], path: str) -> Coded | None:
-    """Return where the files have an array that was renamed in some of them."""
-    if arrays.own_path is None:
-        return None
-    own = arrays.own_path.take(rows)
-    return None if own.values == (path,) else own
-
-
-def _share(
+def _find_share(
     facts: CatalogFacts,
     member: CombinedVariable,
     gap: Gap | None,
@@ -261,7 +237,7 @@ def _share(
     ``as_stored`` says whether the dataset holds the values of each file as the file does: none is
     recoded, or repeated for several steps.
     """
-    shape = first = member.sizes[int(member.size[0])].tolist()
+    first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
@@ -270,7 +246,7 @@ def _share(
             axes=(),
             starts=nowhere,
             lengths=nowhere,
-            shape=tuple(shape),
+            shape=tuple(first),
         )
     of = np.flatnonzero(~member.again)
     axes = (*member.axes, *member.ragged)
@@ -278,7 +254,7 @@ def _share(
     shape = list(first)
     starts = np.zeros_like(lengths)
     for at, axis in enumerate(member.along):
-        of_cell = _lengths_of_cells(facts, member, at)
+        of_cell = _measure_cells(facts, member, at)
         of_cell = of_cell if gap is None else gap.lengths[at]
         begins, total = np.cumsum(of_cell) - of_cell, int(of_cell.sum())
         if axis.steps is not None:
@@ -295,11 +271,13 @@ def _share(
     if facts.cuts is not None:
         names = [axis.dimension for axis in member.along]
         alone = False
-        boxes = boxes_of(facts, member.rows[of], names, starts, lengths)
+        boxes = _boxes_of(facts, member.rows[of], names, starts, lengths)
         if not member.whole.all():  # values that are joined are compared cell by cell
-            boxes = joined(boxes, len(names))
+            for at in range(len(names)):
+                boxes = _join_along(boxes, at)
         of, starts, lengths = of[boxes.rows], boxes.starts, boxes.lengths
-        skips, held = boxes.needed
+        if boxes.skips.any() or (boxes.held != boxes.lengths).any():  # not all files are whole
+            skips, held = boxes.skips, boxes.held
     if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
         lengths = np.broadcast_to(lengths[:1].copy(), lengths.shape)
     return _Share(
@@ -333,7 +311,7 @@ def _refuse_other_steps(
         )
 
 
-def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) -> NDArray[np.int64]:
+def _measure_cells(facts: CatalogFacts, member: CombinedVariable, at: int) -> NDArray[np.int64]:
     """Return the elements of each cell along one placed axis, which all its files must have.
 
     Raises:
@@ -362,7 +340,7 @@ def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) ->
     return of_cell
 
 
-def _with_attributes(
+def _combine_attributes(
     facts: CatalogFacts, member: CombinedVariable, spec: CombineSpec
 ) -> ArraySchema:
     schema = facts.arrays.schema
@@ -400,7 +378,7 @@ def _refuse_unequal(
         raise error
 
 
-def _edges(member: CombinedVariable, share: _Share) -> list[int]:
+def _choose_edges(member: CombinedVariable, share: _Share) -> list[int]:
     if member.schema.chunk_shape is not None and share.mode is not ArrayMode.join:
         return list(member.schema.chunk_shape)
     if share.mode is ArrayMode.join:
@@ -417,23 +395,14 @@ def joined_edges(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
     return edges
 
 
-def _stored_codecs(
+def _choose_codecs(
     schema: ArraySchema, arrays: ArrayColumns, rows: NDArray[np.integer]
 ) -> tuple[JSON, ...]:
     large = int(arrays.inline_bytes[rows].sum()) > WORTH_COMPRESSING
     return (*schema.codecs, STORED_CODEC) if large else schema.codecs
 
 
-def _counts(arrays: ArrayColumns, rows: NDArray[np.integer]) -> ReferenceCounts:
-    return ReferenceCounts(
-        virtual=int(arrays.virtual[rows].sum()),
-        inline=int(arrays.inline[rows].sum()),
-        bytes_referenced=int(arrays.virtual_bytes[rows].sum()),
-        bytes_stored=int(arrays.inline_bytes[rows].sum()),
-    )
-
-
-def _expected(  # noqa: PLR0917 - the facts of one array
+def _count_expected(  # noqa: PLR0917 - the facts of one array
     arrays: ArrayColumns,
     member: CombinedVariable,
     share: _Share,
@@ -457,7 +426,7 @@ def _expected(  # noqa: PLR0917 - the facts of one array
     return int(np.where(whole, chunks, counts).sum())
 
 
-def _zarr_json(
+def _write_zarr_json(
     schema: ArraySchema, shape: Sequence[int], edges: Sequence[int], grids: Sequence[AxisGrid]
 ) -> bytes:
     made = ScannedArray(
@@ -474,8 +443,11 @@ def _zarr_json(
     return with_grid(made, grids)
 
 
+# -- files that overlap in part --------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FileBoxes:
+class _Boxes:
     """What counts of files, a row for each box of steps that lie end to end."""
 
     rows: NDArray[np.int64]  # (k,) among those given
@@ -485,59 +457,35 @@ class FileBoxes:
     skips: NDArray[np.int64]  # (k, n) in the file
     held: NDArray[np.int64]  # (k, n) of the whole file
 
-    @property
-    def needed(self) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-        """What is skipped and what files hold; None where all files are whole."""
-        if not self.skips.any() and (self.held == self.lengths).all():
-            return None, None
-        return self.skips, self.held
 
-    def take(self, rows: NDArray[np.int64]) -> FileBoxes:
-        """Return some of the boxes."""
-        return FileBoxes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
-
-
-def boxes_of(
+def _boxes_of(
     facts: CatalogFacts,
     rows: NDArray[np.integer],
     dimensions: Sequence[str],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
-) -> FileBoxes:
-    """Return the boxes of an array.
-
-    Args:
-        facts: Of pieces of files.
-        rows: (k,) The array in these.
-        dimensions: Of the first axes of ``starts``, along which files are placed.
-        starts: (k, n) Where each begins in the array.
-        lengths: (k, n) How long it is.
-    """
+) -> _Boxes:
+    """Return the boxes of an array, whose first axes are ``dimensions``, in pieces of files."""
     cuts = facts.cuts
     assert cuts is not None
     file = facts.arrays.file[rows]
-    skips, held = np.zeros_like(starts), np.array(lengths, np.int64)
+    lengths = np.array(lengths, np.int64)
+    skips, held = np.zeros_like(starts), lengths.copy()
     for at, name in enumerate(dimensions):
         if name in cuts.skip:
             skips[:, at], held[:, at] = cuts.skip[name][file], cuts.held[name][file]
-    return FileBoxes(
+    return _Boxes(
         rows=np.arange(len(rows)),
         source=cuts.source[file],
         starts=starts,
-        lengths=np.array(lengths, np.int64),
+        lengths=lengths,
         skips=skips,
         held=held,
     )
 
 
-def joined(boxes: FileBoxes, axes: int) -> FileBoxes:
-    """Join boxes of a file that follow one another in the array as in the file, axis by axis."""
-    for at in range(axes):
-        boxes = _joined_along(boxes, at)
-    return boxes
-
-
-def _joined_along(boxes: FileBoxes, at: int) -> FileBoxes:
+def _join_along(boxes: _Boxes, at: int) -> _Boxes:
+    """Join boxes of a file that follow one another along an axis, in the array as in the file."""
     starts, lengths, skips = boxes.starts, boxes.lengths, boxes.skips
     others = [axis for axis in range(starts.shape[1]) if axis != at]
     columns = [each[:, axis] for axis in others for each in (starts, lengths, skips)]
@@ -555,4 +503,6 @@ def _joined_along(boxes: FileBoxes, at: int) -> FileBoxes:
     first = np.flatnonzero(~follows)
     total = lengths.copy()
     total[order[first], at] = np.add.reduceat(lengths[order, at], first)
-    return replace(boxes, lengths=total).take(np.sort(order[first]))
+    kept = np.sort(order[first])
+    columns_of = {each.name: getattr(boxes, each.name)[kept] for each in fields(boxes)}
+    return _Boxes(**columns_of | {"lengths": total[kept]})

@@ -1,5 +1,8 @@
 """Normalize facts: new dimensions, time units, duplicates.
 
+A new dimension becomes a first axis of length one; after that, files are placed along it as along
+any other. An array that gets a dimension of its file is repeated for each of the file's steps.
+
 These decisions hold for all files, whether they become one dataset or several: a new axis, the
 units of times, and which of several files with the same steps counts.
 """
@@ -7,19 +10,27 @@ units of times, and which of several files with the same steps counts.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts
-from icevirt.archive.plan import LeftOut
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Counts
+from icevirt.archive.plan import ArrayMode, LeftOut, PlannedArray
+from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema, Recoding
 from icevirt.errors import CombineError, Fix
+from icevirt.ids import ObjectId8
 from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
 from icevirt.model.strings import Strings
 from icevirt.planning.axes import candidates, duplicates, overlaps
+from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.axes.group_order import with_groups
 from icevirt.planning.axes.label_proposals import label_fixes, odd_names
 from icevirt.planning.axes.new_dimensions import (
@@ -33,9 +44,8 @@ from icevirt.planning.axes.placement import Placement, place_files, placed_axis
 from icevirt.planning.combine.data_vars import Declared
 from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
-from icevirt.planning.remedies import drop_fixes, fix, listed
+from icevirt.planning.remedies import drop_fixes, fix, listed, scan_fix
 from icevirt.planning.times.recoding import recode_times
 
 _NAMED = 5  # variables in a message
@@ -57,19 +67,10 @@ class PreparedFacts:
 
     def only(self, rows: NDArray[np.int64]) -> PreparedFacts:
         """Return some of the files, in the order given."""
-        return self._taken(rows, self.facts.only(rows))
+        return self.with_facts(self.facts.only(rows), rows)
 
-    def cut(self, settled: duplicates.ResolvedDuplicates) -> PreparedFacts:
-        """Return the pieces of files that are kept where files overlap in part.
-
-        Raises:
-            CombineError: A variable is shorter or longer along a dimension than its coordinate.
-        """
-        assert settled.pieces is not None
-        facts = overlaps.cut(self.facts, settled.pieces, settled.labels)
-        return self._taken(settled.pieces.file, facts)
-
-    def _taken(self, rows: NDArray[np.int64], facts: CatalogFacts) -> PreparedFacts:
+    def with_facts(self, facts: CatalogFacts, rows: NDArray[np.int64]) -> PreparedFacts:
+        """Return other facts, of files or pieces of files that are ``rows`` of these."""
         return replace(
             self,
             facts=facts,
@@ -124,8 +125,9 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
     """Make the facts of all files alike.
 
     Raises:
-        CombineError: A dimension is unknown or not named, a file does not tell its label, or a
-            time has no exact value in the units of the others.
+        CombineError: A dimension is unknown or not named, a file does not tell its label, a time
+            has no exact value in the units of the others, or a variable of files that overlap is
+            shorter or longer along a dimension than its coordinate.
         InvalidInputError: There are too few or too many labels, or of several kinds.
     """
     facts = with_texts_alike(facts)
@@ -134,7 +136,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
         if spec.options.combine == "nested"
         else None
     )
-    facts, new = _new(facts, spec, nest)
+    facts, new = _find_new(facts, spec, nest)
     existing = tuple(name for name in spec.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, spec, existing)
     facts, times = recode_times(facts, spec.concat_dim)
@@ -144,17 +146,17 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
     if nest is None:
         settled = duplicates.settled(facts, existing, spec.options.duplicates, new)
         if settled.pieces is not None:
-            found = found.cut(settled)
+            cut = overlaps.cut(found.facts, settled.pieces, settled.labels)
+            found = found.with_facts(cut, settled.pieces.file)
         elif settled.left_out:
             found = found.only(settled.kept)
         found = replace(found, left_out=settled.left_out, cuts=settled.cuts, twice=settled.refused)
         _refuse_losses(facts, found.facts)
     is_ruled = bool(new or spec.dimension_rules.lasting)
-    return _stacked(found, spec) if is_ruled else found
+    return _stack(found, spec) if is_ruled else found
 
 
 def _refuse_losses(before: CatalogFacts, after: CatalogFacts) -> None:
-    """Refuse to leave out the only files that hold a variable."""
     if len(after.files) == len(before.files):
         return
     lost = sorted({*before.arrays.path.values} - {*after.arrays.path.values})
@@ -164,19 +166,16 @@ def _refuse_losses(before: CatalogFacts, after: CatalogFacts) -> None:
         raise CombineError(
             f"no file that counts holds {listed(lost, _NAMED)}: all their files are left out,"
             " because other files hold the same steps",
-            fixes=drop_fixes(
-                before.arrays, np.flatnonzero(np.isin(before.arrays.path.codes, gone))
-            ),
+            fixes=drop_fixes(before.arrays, rows),
             variables=lost[:_NAMED],
             file=before.url_of(rows[0]),
         )
 
 
-def _new(
+def _find_new(
     facts: CatalogFacts, spec: CombineSpec, nest: NDArray[np.int64] | None
 ) -> tuple[CatalogFacts, tuple[NewDimension, ...]]:
-    """Return the dimensions that have labels, or that nested files lack, and what these replace."""
-    there = _dimensions(facts.arrays)
+    there = _list_dimensions(facts.arrays)
     found: list[NewDimension] = []
     for at, name in enumerate(spec.concat_dim):
         labels, said = spec.labels.get(name), spec.said_of(name)
@@ -191,10 +190,10 @@ def _new(
     return facts, tuple(found)
 
 
-def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
+def _stack(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
     """Give arrays the dimensions that they get, and bring times that get one to one count."""
     facts, given = stacked(found.facts, Declared(found.facts, found.new, spec.dimension_rules))
-    there = _dimensions(facts.arrays)
+    there = _list_dimensions(facts.arrays)
     for each in found.new:
         if each.name not in there:
             raise CombineError(
@@ -213,7 +212,7 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
 
 
 def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
-    there = _dimensions(facts.arrays)
+    there = _list_dimensions(facts.arrays)
     if len(facts.files) > 1 and not spec.concat_dim:
         if grids := [*candidates.other_grids(facts)]:
             raise CombineError(
@@ -245,18 +244,21 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
         )
     for name in existing:
         if name not in there:
-            labels = label_fixes(facts, name) if len(spec.concat_dim) == 1 else []
+            is_one = len(spec.concat_dim) == 1
+            labels = label_fixes(facts, name) if is_one else []
+            price = f"files are stacked along a new dimension {name}, in the order given"
+            can_stack = is_one and spec.options.combine != "nested"
+            stacked_as_given = [fix(price, combine="nested")] if can_stack else []
             raise CombineError(
                 f"no variable has the dimension {name!r}",
-                fixes=(*_similar(name, there, spec), *labels, *_stacked_as_given(name, spec)),
+                fixes=(*_propose_similar(name, there, spec), *labels, *stacked_as_given),
                 do="You can also name another dimension that the files have. To stack them along a"
                 ' new one, give its labels: combine_options={"labels": ...} (--labels).',
                 dimensions=there,
             )
 
 
-def _similar(name: str, there: Sequence[str], spec: CombineSpec) -> list[Fix]:
-    """Return the fix by a dimension that files have and whose name is like one that none has."""
+def _propose_similar(name: str, there: Sequence[str], spec: CombineSpec) -> list[Fix]:
     others = [each for each in there if each not in spec.concat_dim]
     return [
         fix(
@@ -267,41 +269,176 @@ def _similar(name: str, there: Sequence[str], spec: CombineSpec) -> list[Fix]:
     ]
 
 
-def _stacked_as_given(name: str, spec: CombineSpec) -> list[Fix]:
-    """Return the fix by a new dimension without labels, if it is the only one."""
-    if len(spec.concat_dim) > 1 or spec.options.combine == "nested":
-        return []
-    price = f"files are stacked along a new dimension {name}, in the order given"
-    return [fix(price, combine="nested")]
-
-
-def _dimensions(arrays: ArrayColumns) -> list[str]:
-    names = {
-        name
-        for text in arrays.schema.values
-        for name in ArraySchema.loads(text).dimension_names
-        if name is not None
-    }
-    return sorted(names)
+def _list_dimensions(arrays: ArrayColumns) -> list[str]:
+    schemas = map(ArraySchema.loads, arrays.schema.values)
+    return sorted({name for each in schemas for name in each.dimension_names if name is not None})
 
 
 def without_values(
     facts: CatalogFacts, spec: CombineSpec, absent: Collection[str], dimensions: Sequence[str]
 ) -> tuple[CatalogFacts, CombineSpec]:
-    """Return facts in which absent files hold nothing but labels, and a spec that reserves steps.
-
-    Args:
-        facts: Of all files.
-        spec: Of the plan.
-        absent: URLs of files.
-        dimensions: Along which files lie beside each other.
-    """
+    """Return facts in which absent files hold only labels, and a spec that reserves their steps."""
     if not absent:
         return facts, spec
     gone = np.isin(facts.files.url.hashes(), Strings.of(sorted(absent)).hashes())
     labels = np.array([paths.name(each) in dimensions for each in facts.arrays.path.values])
     kept = labels[facts.arrays.path.codes] | ~gone[facts.arrays.file]
-    options = replace(spec.options, missing="reserve")
-    return replace(facts, arrays=facts.arrays.take(np.flatnonzero(kept))), replace(
-        spec, options=options
+    reserving = replace(spec, options=replace(spec.options, missing="reserve"))
+    return replace(facts, arrays=facts.arrays.take(np.flatnonzero(kept))), reserving
+
+
+_TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)
+_NUMBERS: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
+
+
+def stacked(
+    facts: CatalogFacts, declared: Declared
+) -> tuple[CatalogFacts, dict[str, tuple[str, ...]]]:
+    """Return the facts as if arrays had the dimensions that the rules give them, and these by path.
+
+    Along a dimension that the files have, an array is there once for each step of its file.
+
+    Raises:
+        CombineError: An array is encoded in a way that takes no further axis, or is in a file that
+            has nothing along a dimension which it should get.
+    """
+    arrays = facts.arrays
+    schemas, shapes = list(arrays.schema.values), list(arrays.shape.values)
+    schema_codes, shape_codes = (c.codes.astype(np.int32) for c in (arrays.schema, arrays.shape))
+    times = np.ones(len(arrays.file), np.int64)
+    lengths = _Lengths(facts)
+    known: dict[tuple[int, tuple[str, ...]], int] = {}
+    given: dict[str, tuple[str, ...]] = {}
+    for code, path in enumerate(arrays.path.values):
+        rows = np.flatnonzero(arrays.path.codes == code)
+        for old in np.unique(arrays.schema.codes[rows]).tolist():
+            schema = declared.schemas[old]
+            if not (names := declared.dimensions_of(path, schema)):
+                continue
+            given[path] = max(names, given.get(path, ()), key=len)
+            if (old, names) not in known:
+                known[old, names] = len(schemas)
+                schemas.append(_add_axes(schema, names, path).dumps())
+            mine = rows[arrays.schema.codes[rows] == old]
+            schema_codes[mine] = known[old, names]
+            more = lengths.of(mine, names, path)
+            times[mine] = more.prod(axis=1)
+            shape = arrays.shape.codes[mine].astype(np.int64)[:, None]
+            kinds, kind = np.unique(np.hstack([more, shape]), axis=0, return_inverse=True)
+            shape_codes[mine] = len(shapes) + kind.reshape(-1)
+            shapes += [
+                json.dumps([*own, *json.loads(arrays.shape.values[at])])
+                for *own, at in kinds.tolist()
+            ]
+    everything = np.arange(len(schema_codes))
+    made = replace(
+        arrays,
+        schema=Coded(schema_codes, tuple(schemas)).take(everything),
+        shape=Coded(shape_codes, tuple(shapes)).take(everything),
+    )
+    if (times != 1).any():  # references stand several times in the dataset
+        counted = ("virtual", "inline", "virtual_bytes", "inline_bytes")
+        repeated: dict[str, Any] = {
+            name: Counts(getattr(made, name)[everything] * times) for name in counted
+        }
+        made = replace(made, **repeated)
+    return replace(facts, arrays=made), given
+
+
+class _Lengths:
+    """How many steps each file has along dimensions: one along those that no file has."""
+
+    def __init__(self, facts: CatalogFacts) -> None:
+        self._facts = facts
+        self._known: dict[str, DimensionScopes] = {}
+
+    def of(self, rows: NDArray[np.integer], names: Sequence[str], path: str) -> NDArray[np.int64]:
+        """Return the lengths of the files of some rows, shape (rows, names)."""
+        files = self._facts.arrays.file[rows]
+        found = np.ones((len(rows), len(names)), np.int64)
+        for at, name in enumerate(names):
+            if name not in self._known:
+                self._known[name] = DimensionScopes.of(self._facts, name)
+            if (lengths := self._known[name].seen_from(paths.parent(path))) is None:
+                continue
+            found[:, at] = lengths[files]
+            if (found[:, at] < 0).any():
+                raise self._unknown(path, name, int(files[int(np.argmin(found[:, at]))]))
+        return found
+
+    def _unknown(self, path: str, name: str, file: int) -> CombineError:
+        of_groups = {
+            group: int(lengths[file])
+            for group, lengths in self._known[name].lengths.items()
+            if lengths[file] != ABSENT
+        }
+        return CombineError(
+            f"{path} cannot get the dimension {name!r}: groups of a file have one each, of other"
+            " lengths, and none of them holds the variable"
+            if of_groups
+            else f"a file holds {path} but no variable along {name!r}, so its steps are unknown",
+            do=f"Leave {path} out of data_vars along {name!r}, or leave the file out.",
+            variable=path,
+            file=self._facts.files.url[file],
+            **({"lengths": of_groups} if of_groups else {}),
+        )
+
+
+def _add_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArraySchema:
+    first = schema.codecs[0] if schema.codecs else None
+    name = first.get("name") if isinstance(first, dict) else first
+    if name not in ("bytes", "vlen-utf8", "vlen-bytes"):
+        raise CombineError(
+            f"variable {path} uses the codec {name!r}, which cannot take another axis",
+            fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
+            variable=path,
+        )
+    edges = schema.chunk_shape
+    return replace(
+        schema,
+        dimension_names=(*names, *schema.dimension_names),
+        chunk_shape=None if edges is None else (*[1] * len(names), *edges),
+    )
+
+
+# -- coordinates that no file holds --------------------------------------------------------------
+
+
+def coordinate(
+    dimension: NewDimension, values: NDArray[Any], group: str, build_id: str
+) -> PlannedArray:
+    """Return the array of the labels, stored in one chunk."""
+    text = values.dtype.kind == "U"
+    scanned = ScannedArray(
+        path="/",
+        dimension_names=(dimension.name,),
+        shape=values.shape,
+        chunk_shape=values.shape,
+        data_type="string" if text else values.dtype.name,
+        codecs=_TEXT if text else _NUMBERS,
+        fill_value="" if text else 0,
+        attributes=dimension.attributes,
+        references=ChunkTable.empty(1),
+    )
+    path = paths.join(group, dimension.name)
+    nowhere = np.zeros((1, 0), np.int64)
+    return PlannedArray(
+        path=path,
+        source_path=f"/{dimension.name}",
+        node_id=ObjectId8.of_content(build_id.encode(), path.encode()),
+        mode=ArrayMode.given,
+        axes=(),
+        shape=values.shape,
+        chunk_shape=values.shape,
+        zarr_json=scanned.zarr_json(),
+        schema=ArraySchema.of(scanned),
+        files=np.zeros(1, np.int64),
+        starts=nowhere,
+        lengths=nowhere,
+        whole=np.zeros(1, np.bool_),
+        whole_schema=None,
+        window=(1,),
+        references=ReferenceCounts(inline=1, bytes_stored=values.nbytes),
+        expected=1,
+        values=values,
     )

@@ -22,24 +22,12 @@ from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import decoded
 from icevirt.planning.axes.differing import ROUNDING, are_integers, rounding_of
-from icevirt.planning.combine.data_vars import variables_of
-from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.data_vars import describe_variables
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import bounds_of
-
-
-def limits_of(facts: CatalogFacts, tolerance: Mapping[str, float]) -> dict[str, float]:
-    """Return how far variables may differ, by path; others may not at all."""
-    return covered_by(
-        tolerance,
-        (
-            (path, schema.dimension_names, schema.attributes.values)
-            for path, schema in variables_of(facts)
-        ),
-    )
 
 
 def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: float) -> float:
@@ -50,10 +38,10 @@ def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: flo
     """
     codes = facts.arrays.digest.codes[member.rows]
     _, at = np.unique(codes, return_index=True)
-    first = _values(facts, member, 0)
+    first = _read_values(facts, member, 0)
     largest = 0.0
     for other in sorted(at.tolist()):
-        values = _values(facts, member, other)
+        values = _read_values(facts, member, other)
         if values.shape != first.shape:
             raise _refusal(facts, member, other, "their lengths differ")
         difference = difference_of(first, values)
@@ -80,7 +68,7 @@ def describe_tolerance(
         )
 
 
-def _values(facts: CatalogFacts, member: CombinedVariable, at: int) -> NDArray[Any]:
+def _read_values(facts: CatalogFacts, member: CombinedVariable, at: int) -> NDArray[Any]:
     arrays, row = facts.arrays, int(member.rows[at])
     kept = arrays.labels.get(row)
     if kept is None:
@@ -120,45 +108,31 @@ _UNREAD = 10  # times, where more versions exist than are read
 def fixes_of(
     facts: CatalogFacts, path: str, concat_dim: Sequence[str], given: dict[str, float]
 ) -> tuple[Fix, ...]:
-    """Return how a variable that differs, and all coordinates that do, become equal; none may.
-
-    Args:
-        facts: Of the files.
-        path: Of the variable that was refused.
-        concat_dim: Dimensions along which files are concatenated.
-        given: Tolerances that hold already.
-    """
+    """Return how a variable that differs, and all coordinates that do, become equal; none may."""
     if facts.values is None:
         return ()
-    variables = [
-        (each, schema.dimension_names, schema.attributes.values)
-        for each, schema in variables_of(facts)
-    ]
+    variables = describe_variables(facts)
     owners = {
         bounds: each for each, _, attributes in variables for bounds in bounds_of(each, attributes)
     }
     coordinates = coordinates_of(variables)
     found: dict[str, tuple[float, float]] = {}  # by name: difference, limit
-    for each, rows in _unequal(facts, concat_dim):
+    for each, rows in _find_unequal(facts, concat_dim):
         if each != path and each not in coordinates:
             continue
-        difference = _largest(facts, rows, is_coordinate=each in coordinates)
+        difference = _measure(facts, rows, is_coordinate=each in coordinates)
         if difference is None:
             return ()
         name = paths.name(owners.get(each, each))
-        limit = _rounded_up(difference * (_UNREAD if _versions(facts, rows) > _READ else 1))
+        limit = _round_up(difference * (_UNREAD if _count_versions(facts, rows) > _READ else 1))
         before = found.get(name, (0.0, 0.0))
         found[name] = max(before[0], difference), max(before[1], limit)
     if not found:
         return ()
     largest = max(difference for difference, _ in found.values())
     limits = {**given, **{name: limit for name, (_, limit) in found.items()}}
-    return (
-        fix(
-            f"they differ by up to {largest:.2g}; the first file's values are stored",
-            tolerance=limits,
-        ),
-    )
+    price = f"they differ by up to {largest:.2g}; the first file's values are stored"
+    return (fix(price, tolerance=limits),)
 
 
 def offer_tolerance(error: CombineError, facts: CatalogFacts, spec: CombineSpec) -> None:
@@ -169,37 +143,37 @@ def offer_tolerance(error: CombineError, facts: CatalogFacts, spec: CombineSpec)
         error.fixes = (*rounding, *error.fixes)
 
 
-def _unequal(
+def _find_unequal(
     facts: CatalogFacts, concat_dim: Sequence[str]
 ) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yield the variables that must be equal and differ, with their rows."""
     arrays = facts.arrays
-    static = np.array(
-        [
-            {*ArraySchema.loads(text).dimension_names}.isdisjoint(concat_dim)
-            for text in arrays.schema.values
-        ]
-    )[arrays.schema.codes]
+    names = [ArraySchema.loads(text).dimension_names for text in arrays.schema.values]
+    static = np.array([{*each}.isdisjoint(concat_dim) for each in names])[arrays.schema.codes]
     for code, path in enumerate(arrays.path.values):
         rows = np.flatnonzero(static & (arrays.path.codes == code))
-        if len(rows) and _versions(facts, rows) > 1:
+        if len(rows) and _count_versions(facts, rows) > 1:
             yield path, rows
 
 
-def _versions(facts: CatalogFacts, rows: NDArray[np.int64]) -> int:
+def _count_versions(facts: CatalogFacts, rows: NDArray[np.int64]) -> int:
     return len(facts.arrays.digest.used(facts.arrays.digest.codes[rows]))
 
 
-def _largest(facts: CatalogFacts, rows: NDArray[np.int64], *, is_coordinate: bool) -> float | None:
+def _measure(facts: CatalogFacts, rows: NDArray[np.int64], *, is_coordinate: bool) -> float | None:
     """Return how far values differ from the first file's; None where it is no rounding."""
     digests = facts.arrays.digest.codes[rows]
     kept = rows[np.sort(np.unique(digests, return_index=True)[1])[:_READ]]
-    first, *others = (_decoded_values(facts, row) for row in kept.tolist())
+    first, *others = (_decode_values(facts, row) for row in kept.tolist())
     largest = 0.0
     for other in others:
         if first is None or other is None or first.shape != other.shape:
             return None
-        limit = _limit(first, other, is_coordinate=is_coordinate)
+        if are_integers(first, other):
+            limit = 0.0
+        elif is_coordinate:
+            limit = _limit_of_grid(first, other)
+        else:
+            limit = _OF_DATA * float(np.nanmax(abs(first)))
         difference = difference_of(first, other)
         if not difference <= limit:
             return None
@@ -207,25 +181,17 @@ def _largest(facts: CatalogFacts, rows: NDArray[np.int64], *, is_coordinate: boo
     return largest
 
 
-def _limit(one: NDArray[Any], other: NDArray[Any], *, is_coordinate: bool) -> float:
-    """Return by how much values may differ that are equal but for rounding."""
-    if are_integers(one, other):
-        return 0.0
-    return _of_grid(one, other) if is_coordinate else _OF_DATA * float(np.nanmax(abs(one)))
-
-
-def _decoded_values(facts: CatalogFacts, row: int) -> NDArray[Any] | None:
+def _decode_values(facts: CatalogFacts, row: int) -> NDArray[Any] | None:
     assert facts.values is not None
     arrays = facts.arrays
-    own = arrays.path if arrays.own_path is None else arrays.own_path
-    values = facts.values(facts.url_of(row), own[row])
+    values = facts.values(*facts.place_of(row))
     if values is None or values.dtype.kind not in "iuf" or not values.size:
         return None
     meant = decoded(values, ArraySchema.loads(arrays.schema[row]).attributes.values)
     return meant if are_integers(meant) else meant.astype(np.float64)
 
 
-def _of_grid(one: NDArray[Any], other: NDArray[Any]) -> float:
+def _limit_of_grid(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Return by how much coordinates of one grid may differ: a part of the distance of cells."""
     found = []
     for axis in range(one.ndim):
@@ -235,7 +201,7 @@ def _of_grid(one: NDArray[Any], other: NDArray[Any]) -> float:
     return max(found) if found else rounding_of(one.reshape(-1)[:1], other.reshape(-1)[:1])
 
 
-def _rounded_up(value: float) -> float:
+def _round_up(value: float) -> float:
     """Return a number of one digit that is not less."""
     exponent = math.floor(math.log10(value)) if value > 0 else 0
     digit = math.ceil(value / 10**exponent * (1 + 1e-9))

@@ -18,9 +18,9 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal, variables_of
+from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal
 from icevirt.planning.combine.dimension_lengths import FullLengths, distinct
-from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.hints import limits_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
 
@@ -49,20 +49,14 @@ def unequal_arrays(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> 
     """Return the arrays without a concatenated dimension that are not known to be equal."""
     placed = {axis.dimension for axis in cells.axes}
     texts = FullLengths.of(facts, ()).texts
-    limits = covered_by(
-        spec.tolerance,
-        (
-            (path, schema.dimension_names, schema.attributes.values)
-            for path, schema in variables_of(facts)
-        ),
-    )
+    limits = limits_of(facts, spec.tolerance)
     found = []
-    for array in _arrays(facts):
+    for array in _list_arrays(facts):
         if array.is_equal or not placed.isdisjoint(array.names):
             continue
         if not array.uneven and array.path in limits:
             continue
-        rows, axis = _pair(facts, cells.axes, array.path)
+        rows, axis = _find_pair(facts, cells.axes, array.path)
         named = array.path, array.names
         uneven = tuple(name for name in array.uneven if name not in texts)
         found.append(Unequal(array=named, rows=rows, axis=axis, uneven=uneven))
@@ -73,14 +67,17 @@ def unequal_refusal(facts: CatalogFacts, cells: Placement, spec: CombineSpec) ->
     """Return the error for arrays that must be equal in all files and are not."""
     found = unequal_arrays(facts, cells, spec)
     error = refusal(facts, found, spec.dimension_rules)
-    if not (ragged := _followed(facts, found, spec)):
+    if not (ragged := _follow_ragged(facts, found, spec)):
         return error
     fixes = [ragged, *error.fixes]
     return CombineError(error.what, do=error.do, fixes=fixes, **error.facts)
 
 
-def _followed(facts: CatalogFacts, found: Sequence[Unequal], spec: CombineSpec) -> Fix | None:
-    names = _ragged_dimensions(facts, found)
+def _follow_ragged(facts: CatalogFacts, found: Sequence[Unequal], spec: CombineSpec) -> Fix | None:
+    """Return the fix for contiguous ragged arrays: an attribute of counts names their dimension."""
+    texts = facts.arrays.schema.values
+    said = {ArraySchema.loads(t).attributes.values.get("sample_dimension") for t in texts}
+    names = list(dict.fromkeys(n for each in found for n in each.array[1] if n and n in said))
     if not names:
         return None
     return fix(
@@ -92,18 +89,11 @@ def _followed(facts: CatalogFacts, found: Sequence[Unequal], spec: CombineSpec) 
 def ways_to_fit(
     facts: CatalogFacts, cells: Placement, spec: CombineSpec, variable: str
 ) -> list[Fix]:
-    """Return how arrays whose lengths differ become one array each.
-
-    Args:
-        facts: Of all files.
-        cells: Where they lie.
-        spec: What was asked.
-        variable: Path of one of the arrays.
-    """
+    """Return how arrays whose lengths differ, one of them ``variable``, become one array each."""
     placed = {axis.dimension for axis in cells.axes}
     settled = {*placed, *spec.pad, *FullLengths.of(facts, ()).texts}
     uneven: dict[str, None] = {}
-    for array in _arrays(facts):
+    for array in _list_arrays(facts):
         if not placed.isdisjoint(array.names):
             uneven |= dict.fromkeys(name for name in array.uneven if name not in settled)
     fixes = []
@@ -123,21 +113,12 @@ def ways_to_fit(
         fixes.append(made)
     elif given:
         fixes.append(fixes_of(given, spec.dimension_rules)[0])
-    if (ragged := _followed(facts, unequal, spec)) is not None:
+    if (ragged := _follow_ragged(facts, unequal, spec)) is not None:
         fixes.insert(0, ragged)
     return [*fixes, scan_fix(f"{paths.name(variable)} is left out", drop_variables=[variable])]
 
 
-def _ragged_dimensions(facts: CatalogFacts, found: Sequence[Unequal]) -> list[str]:
-    """Return dimensions of contiguous ragged arrays: an attribute of their counts names them."""
-    texts = facts.arrays.schema.values
-    said = {ArraySchema.loads(t).attributes.values.get("sample_dimension") for t in texts}
-    names = (name for each in found for name in each.array[1] if name is not None and name in said)
-    return list(dict.fromkeys(names))
-
-
-def _arrays(facts: CatalogFacts) -> Iterator[_Array]:
-    """Yield each array, in the order of their paths."""
+def _list_arrays(facts: CatalogFacts) -> Iterator[_Array]:
     arrays = facts.arrays
     columns = (arrays.path, arrays.schema, arrays.shape, arrays.digest)
     held: dict[int, list[tuple[int, int, int]]] = {}
@@ -159,7 +140,7 @@ def _arrays(facts: CatalogFacts) -> Iterator[_Array]:
         )
 
 
-def _pair(
+def _find_pair(
     facts: CatalogFacts, axes: Sequence[AxisPlacement], path: str
 ) -> tuple[tuple[int, int], AxisPlacement | None]:
     """Return two rows of an array that differ, and an axis along which their files lie apart."""

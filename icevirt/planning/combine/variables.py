@@ -91,19 +91,13 @@ def members_of(
     spec: CombineSpec,
     compared: Collection[str] = (),
 ) -> Iterator[CombinedVariable]:
-    """Yield the arrays of all files.
-
-    Args:
-        facts: Of the files.
-        cells: Where they lie.
-        spec: How they are combined.
-        compared: Paths of arrays whose values may differ within a tolerance.
+    """Yield the arrays of all files; ``compared`` are paths with a tolerance.
 
     Raises:
         CombineError: An array decodes differently, has another grid, is in two files for the
             same box, or is shorter than a padded dimension in all files.
     """
-    place, given, options = cells.place, spec.dimension_rules, spec.options
+    given, options = spec.dimension_rules, spec.options
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
     full = FullLengths.of(facts, spec.pad)
     before: CombinedVariable | None = None
@@ -112,7 +106,7 @@ def members_of(
         used = facts.arrays.schema.used(codes).tolist()
         if len({schemas[c].dimension_names for c in used}) > 1:
             _refuse_unlike(facts, rows, path, schemas, codes, CombineOptions(), ())
-        member = _member(facts, rows, path, schemas, cells, place, spec, full)
+        member = _combine_rows(facts, rows, path, schemas, cells, spec, full)
         codes = facts.arrays.schema.codes[member.rows]
         # before what chunk shapes say, which is less
         _refuse_unlike_grids(facts, member, cells, spec)
@@ -120,7 +114,10 @@ def members_of(
         if not (path in compared and _differs_in_type(member, [schemas[code] for code in used])):
             _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
         _refuse_twice(facts, member, cells, given)
-        before = _sharing(before, member)
+        is_alike = before is not None and before.along == member.along
+        if before is not None and is_alike and np.array_equal(before.cell, member.cell):
+            member = replace(member, cell=before.cell)  # nearly always: they are held once
+        before = member
         yield before
 
 
@@ -128,14 +125,6 @@ def placed(member: CombinedVariable, cells: Placement) -> CombinedVariable:
     """Return an array of files in equal cells, with the labels and reasons of these."""
     names = [axis.dimension for axis in member.along]
     return replace(member, along=cells.along(member.path, names))
-
-
-def _sharing(before: CombinedVariable | None, member: CombinedVariable) -> CombinedVariable:
-    """Let an array hold the cells of the one before it where they are equal, as they mostly are."""
-    if before is None or before.along != member.along:
-        return member
-    same = np.array_equal(before.cell, member.cell)
-    return replace(member, cell=before.cell) if same else member
 
 
 def by_path(facts: CatalogFacts) -> Iterator[tuple[str, NDArray[np.integer]]]:
@@ -174,36 +163,25 @@ def _repeats(codes: NumberColumn, first: NDArray[np.integer]) -> bool:
     )
 
 
-def _spaced(rows: NDArray[np.integer]) -> range | NDArray[np.integer]:
-    """Return rows that are evenly spaced as what they are, else themselves."""
-    if len(rows) < 2:
-        return rows
-    step = int(rows[1]) - int(rows[0])
-    if step < 1 or not (np.diff(rows) == step).all():
-        return rows
-    return range(int(rows[0]), int(rows[-1]) + 1, step)
-
-
-def _member(  # noqa: PLR0917 - the facts of one array
+def _combine_rows(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     rows: NDArray[np.integer],
     path: str,
     schemas: Sequence[ArraySchema],
     cells: Placement,
-    place: NDArray[np.int64],
     spec: CombineSpec,
     full: FullLengths,
 ) -> CombinedVariable:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
     along = cells.along(path, names)
-    axes = tuple(_axis(path, names, axis.dimension) for axis in along)
+    axes = tuple(_find_axis(path, names, axis.dimension) for axis in along)
     files = facts.arrays.file[rows]
     cell = (
         np.stack([axis.cell[files] for axis in along], axis=1)
         if along
         else np.zeros((len(rows), 0), np.int64)
     )
-    keys = [place[files], *cell.T[::-1]]
+    keys = [cells.place[files], *cell.T[::-1]]
     if not _ascend(keys):
         order = np.lexsort(keys)
         rows, cell = rows[order], cell[order]
@@ -215,7 +193,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     schema, alike = stored or first, np.ones(len(used), np.bool_)
     keys = [signature(schemas[code], stored=False) for code in used.tolist()]
     if len(set(keys)) > 1 and along:  # else the first file's values are those of all
-        schema, alike = _most(facts, rows, [schemas[c] for c in used.tolist()], keys, codes)
+        schema, alike = _choose(facts, rows, [schemas[c] for c in used.tolist()], keys, codes)
     shapes, size = facts.arrays.shape.renumbered(rows)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
     sizes = np.array(distinct, np.int64).reshape(len(shapes), len(names))
@@ -224,9 +202,11 @@ def _member(  # noqa: PLR0917 - the facts of one array
         for axis, length in full.of_array(path, names).items()
         if along and axis not in axes and (sizes[:, axis] != length).any()
     }
+    step = int(rows[1]) - int(rows[0]) if len(rows) > 1 else 0
+    is_even = step > 0 and bool((np.diff(rows) == step).all())
     return CombinedVariable(
         path=path,
-        held=_spaced(rows),
+        held=range(int(rows[0]), int(rows[-1]) + 1, step) if is_even else rows,
         schema=schema,
         sizes=sizes,
         size=size,
@@ -235,7 +215,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
         along=along,
         axes=axes,
         cell=cell,
-        again=_again(facts, rows, cell, size, comparable=bool(whole.all())),
+        again=_find_repeated(facts, rows, cell, size, comparable=bool(whole.all())),
         ragged=tuple(ragged),
         full=tuple(ragged.values()),
         spells=bool(names) and names[-1] in full.texts,
@@ -262,7 +242,7 @@ def _spread(of_code: NDArray[np.bool_], codes: NDArray[np.integer]) -> NDArray[n
     return found
 
 
-def _most(
+def _choose(
     facts: CatalogFacts,
     rows: NDArray[np.integer],
     schemas: Sequence[ArraySchema],
@@ -285,7 +265,7 @@ def _most(
     return next((each for each in mine if not each.whole), mine[0]), alike
 
 
-def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
+def _find_axis(path: str, names: Sequence[str | None], dimension: str) -> int:
     if names.count(dimension) > 1:
         raise CombineError(
             f"variable {path} has the concatenated dimension twice",
@@ -296,7 +276,7 @@ def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
     return names.index(dimension)
 
 
-def _again(
+def _find_repeated(
     facts: CatalogFacts,
     rows: NDArray[np.integer],
     cell: NDArray[np.int64],
@@ -368,9 +348,7 @@ def _refuse_repeated(
         return
     second = 1 + int(np.argmax(differ))
     rows = int(member.rows[second - 1]), int(member.rows[second])
-    own = facts.arrays.path if facts.arrays.own_path is None else facts.arrays.own_path
-    one, other = ((facts.url_of(row), own[row]) for row in rows)
-    if facts.compare(one, other) is None:
+    if facts.compare(*map(facts.place_of, rows)) is None:
         return
     names = member.schema.dimension_names
     axis = data_vars.lacking(facts, names, rows, cells.axes)
@@ -392,17 +370,11 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     stored = [code for code in distinct if not schemas[code].whole]
     for group, kind in ((stored, True), (distinct, False)):
         for other in group[1:]:
-            unlike = differences(
-                schemas[group[0]].decode_signature(stored=kind),
-                schemas[other].decode_signature(stored=kind),
-            )
-            pair = group[0], other
             both = schemas[group[0]], schemas[other]
-            if (
-                unlike
-                and not permits(options, path, axes, unlike)
-                and not converts(options, path, axes, unlike, both)
-            ):
+            unlike = differences(*(each.decode_signature(stored=kind) for each in both))
+            permitted = not unlike or permits(options, path, axes, unlike)
+            if not permitted and not converts(options, path, axes, unlike, both):
+                pair = group[0], other
                 raise mismatch.refusal(facts, path, rows, schemas, codes, pair, stored=kind)
 
 
@@ -425,7 +397,6 @@ def _differs_in_type(member: CombinedVariable, schemas: Sequence[ArraySchema]) -
 def _refuse_unlike_grids(
     facts: CatalogFacts, member: CombinedVariable, cells: Placement, spec: CombineSpec
 ) -> None:
-    """Refuse lengths that differ along axes along which files are not placed."""
     first = member.sizes[int(member.size[0])]
     unlike = member.sizes != first
     unlike[:, [*member.axes, *member.ragged]] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ def refuse_unknown_edits(
     for number, edit in enumerate(edits):
         if not edit:
             continue
-        there = _names(arrays, held.get(number, []), edit)
+        there = _list_names(arrays, held.get(number, []), edit)
         said: tuple[tuple[str, Iterable[str]], ...] = (
             ("rename", [name for name, _ in edit.rename]),
             ("drop", edit.drop),
@@ -70,13 +70,12 @@ def refuse_unknown_edits(
             url = facts.files.url[file] if of_each else None
             new = dict(edits[number].rename).get(name)
             fixes = [] if of_each or new is None else instead("rename", name, all_names, says=new)
-            raise _unknown(name, what, all_names, url, fixes)
+            raise _error_unknown(name, what, all_names, url, fixes)
 
 
-def _names(
+def _list_names(
     arrays: ArrayColumns, held: Iterable[tuple[int, int]], edit: FileEdit
 ) -> dict[str, set[str]]:
-    """Return what files have that an edit may name, by its parts."""
     pairs = list(held)
     variables = {arrays.path.values[path] for path, _ in pairs}
     schemas = {schema for _, schema in pairs}
@@ -87,7 +86,10 @@ def _names(
         if name
     }
     called = {edit.new_path(path) for path in variables if not edit.drops(path)}
-    groups = {paths.ROOT, *(above for path in variables for above in _above(path))}
+    groups = {paths.ROOT}
+    for path in variables:
+        while (path := paths.parent(path)) not in groups:
+            groups.add(path)
     own = {*variables, *map(paths.name, variables)}
     return {
         "rename": own | dimensions,
@@ -96,14 +98,7 @@ def _names(
     }
 
 
-def _above(path: str) -> Iterator[str]:
-    """Yield the groups that a path lies in."""
-    while path != paths.ROOT:
-        path = paths.parent(path)
-        yield path
-
-
-def _unknown(
+def _error_unknown(
     name: str, what: str, names: set[str], url: str | None, fixes: Sequence[Fix]
 ) -> InvalidInputError:
     near = difflib.get_close_matches(name, sorted(names), n=1)
@@ -121,23 +116,12 @@ def _unknown(
 
 
 def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[str]) -> None:
-    """Make sure that options that name variables and dimensions concern some.
-
-    Args:
-        facts: Of all files, as they are combined.
-        spec: How the files are combined.
-        new: Dimensions that no file has.
+    """Make sure that options name what they concern; ``new`` are dimensions that no file has.
 
     Raises:
         InvalidInputError: One names what is not there, or what it does nothing to.
     """
-    named = {
-        *spec.pad,
-        *spec.spacing,
-        *spec.tolerance,
-        *spec.options.float_variables,
-    }
-    if named <= {COORDINATES}:
+    if {*spec.pad, *spec.spacing, *spec.tolerance, *spec.options.float_variables} <= {COORDINATES}:
         return
     held = [(path, schema.dimension_names) for path, schema in variables_of(facts)]
     dimensions = {name for _, names in held for name in names if name}
@@ -169,12 +153,13 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
                     fixes=instead(
                         option,
                         name,
-                        _fitting(held, spec, along=along),
+                        # names of variables with, or without, a concatenated dimension
+                        {paths.name(p) for p, d in held if spec.concatenates(d) == along},
                         says=spec.tolerance[name] if option == "tolerance" else None,
                     ),
                     there=sorted({path for path, _ in held}),
                 )
-            joined = [any(each in spec.concat_dim for each in names) for names in fitting]
+            joined = [spec.concatenates(names) for names in fitting]
             if along not in joined and (spec.concat_dim or along):
                 raise InvalidInputError(
                     f"{option} is for variables {'with' if along else 'without'} a concatenated"
@@ -183,14 +168,3 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
                     variable=name,
                     concat_dim=list(spec.concat_dim),
                 )
-
-
-def _fitting(
-    held: Iterable[tuple[str, Sequence[str | None]]], spec: CombineSpec, *, along: bool
-) -> set[str]:
-    """Return the names of variables with, or without, a concatenated dimension."""
-    return {
-        paths.name(path)
-        for path, names in held
-        if any(each in spec.concat_dim for each in names) == along
-    }

@@ -98,7 +98,7 @@ class FileEdit:
             rename=tuple(changes.rename.items()),
             drop=(drop,) if isinstance(drop, str) else tuple(drop),
             attrs=tuple(
-                (variable, name, _json(variable, name, value))
+                (variable, name, _write_json(variable, name, value))
                 for variable, attrs in changes.attrs.items()
                 for name, value in attrs.items()
             ),
@@ -151,7 +151,7 @@ def _check_names(rename: Mapping[str, str]) -> None:
         )
 
 
-def _json(variable: str, name: str, value: Any) -> str:
+def _write_json(variable: str, name: str, value: Any) -> str:
     # what means "missing" gets the type of its variable, unless numpy gave it one
     is_plain = name in (FILL, MISSING) and not isinstance(value, np.generic | np.ndarray)
     key = "" if is_plain else name
@@ -177,14 +177,14 @@ def facts_of_file(facts: CatalogFacts, file: int, rows: NDArray[np.integer]) -> 
             (dict(g.attributes.values) for g in facts.groups_of(file) if g.path == paths.ROOT), {}
         ),
         variables={
-            arrays.path[row]: _variable(arrays.schema[row], arrays.shape[row])
+            arrays.path[row]: _describe_variable(arrays.schema[row], arrays.shape[row])
             for row in rows.tolist()
         },
     )
 
 
 @lru_cache(4096)
-def _variable(schema: str, shape: str) -> VariableFacts:
+def _describe_variable(schema: str, shape: str) -> VariableFacts:
     """Return what nearly all files say alike, so it cannot be written to."""
     raw = json.loads(schema)
     kind = raw["data_type"]
@@ -226,6 +226,16 @@ def statement(attributes: Attributes, name: str) -> Statement:
     return json.dumps(attrs[name])
 
 
+_CORRECT_EACH = (
+    "Let the function look at file.variables[...].attrs, and correct only the files whose attribute"
+    " is wrong."
+)
+_CORRECT_SOME = (
+    "If the attribute is wrong in some files, correct only these with preprocess, a function that"
+    " gets the attributes of each file."
+)
+
+
 class Corrections:
     """What is said anew of variables, and what their files said before."""
 
@@ -262,8 +272,8 @@ class Corrections:
         return CombineError(
             f"{self._option} would set {name}={json.loads(text)[0]!r} of {path}, but the files have"
             " different values of this attribute, so their values would change in different ways",
-            fixes=[] if self._of_each else _without(path, name, known),
-            do=_remedy(of_each=self._of_each),
+            fixes=[] if self._of_each else _fix_without(path, name, known),
+            do=_CORRECT_EACH if self._of_each else _CORRECT_SOME,
             variable=path,
             attribute=name,
             first=one,
@@ -279,7 +289,7 @@ def _decodes(attributes: Attributes, name: str) -> bool:
     return isinstance(units, str) and (says_since(units) or units in DURATIONS)
 
 
-def _without(path: str, name: str, said: Iterable[Statement]) -> list[Fix]:
+def _fix_without(path: str, name: str, said: Iterable[Statement]) -> list[Fix]:
     """Return the fix that lets files say themselves from which date their times count."""
     calendars = {each[2] if isinstance(each, tuple) else None for each in said}
     if len(calendars) > 1 or None in calendars:
@@ -287,18 +297,6 @@ def _without(path: str, name: str, said: Iterable[Statement]) -> list[Fix]:
     gone = tuple(f"--attr={called}:{name}" for called in (path, paths.name(path)))
     price = "times with different reference dates are converted exactly"
     return [of_arguments({}, price, without=gone)]
-
-
-def _remedy(*, of_each: bool) -> str:
-    if of_each:
-        return (
-            "Let the function look at file.variables[...].attrs, and correct only the files whose"
-            " attribute is wrong."
-        )
-    return (
-        "If the attribute is wrong in some files, correct only these with preprocess, a function"
-        " that gets the attributes of each file."
-    )
 
 
 def typed(
@@ -315,40 +313,39 @@ def typed(
     if name == "units" and _is_number(value):
         value = str(value)  # and 1, a unit of CF
     if name in _TEXTS and not isinstance(value, str):
-        raise _no_value(variable, name, value, "a string")
+        raise _error_no_value(variable, name, value, "a string")
     own = data_type if isinstance(data_type, str) and _is_number_type(data_type) else None
     if name in _MISSING and own is not None:
-        return _missing(variable, name, value, known or np.dtype(own).str[1:], own)
+        return _type_missing(variable, name, value, known or np.dtype(own).str[1:], own)
     if name in ("scale_factor", "add_offset") and not _is_number(value):
-        raise _no_value(variable, name, value, "a number")
-    many = isinstance(value, list)
-    numbers = value if many else [value]
+        raise _error_no_value(variable, name, value, "a number")
+    numbers = value if isinstance(value, list) else [value]
     if known is None or not numbers or not all(map(_is_number, numbers)):
         return value, None
-    made = _held(value, known)
+    made = _convert(value, known)
     if made is None:
         return value, None  # as wide as it has to be
     attributes = Attributes.of({name: made})
     return attributes.values[name], attributes.dtypes.get(name)
 
 
-def _missing(
+def _type_missing(
     variable: str, name: str, value: Any, known: str, data_type: str
 ) -> tuple[Any, str | None]:
     """Return what means "missing" in the type of the data."""
     listed = value if isinstance(value, list) else [value]
     numbers = [_WORDS.get(each, each) if isinstance(each, str) else each for each in listed]
     if not numbers or not all(map(_is_number, numbers)):
-        raise _no_value(variable, name, value, "a number")
+        raise _error_no_value(variable, name, value, "a number")
     for kind in dict.fromkeys((known, np.dtype(data_type).str[1:])):
-        made = _held(numbers if isinstance(value, list) else numbers[0], kind)
+        made = _convert(numbers if isinstance(value, list) else numbers[0], kind)
         if made is not None:
             attributes = Attributes.of({name: made})
             return attributes.values[name], attributes.dtypes.get(name)
-    raise _no_value(variable, name, value, f"a value of its data type {data_type}")
+    raise _error_no_value(variable, name, value, f"a value of its data type {data_type}")
 
 
-def _held(value: Any, kind: str) -> Any:
+def _convert(value: Any, kind: str) -> Any:
     """Return numbers in a type, if it holds them; a float may be rounded, as in the file."""
     dtype = np.dtype(kind)
     wide = np.asarray(value)
@@ -364,7 +361,7 @@ def _held(value: Any, kind: str) -> Any:
     return None if not fits else made if wide.ndim else made[()]
 
 
-def _no_value(variable: str, name: str, value: Any, wanted: str) -> InvalidInputError:
+def _error_no_value(variable: str, name: str, value: Any, wanted: str) -> InvalidInputError:
     return InvalidInputError(
         f"the attribute {name} of {variable} must be {wanted}",
         do="Correct it, or pass None (null) to remove the attribute.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -63,9 +63,11 @@ def edited(
     columns = np.stack([arrays.path.codes, arrays.schema.codes, of_file[arrays.file]], axis=1)
     distinct, first, which = np.unique(columns, axis=0, return_index=True, return_inverse=True)
     which = which.reshape(-1)
-    edits = _with_bounds(arrays, edits, distinct)
+    edits = _add_bounds(arrays, edits, distinct)
     corrections = Corrections(option, of_each=option == "preprocess")
-    there = _by_name(arrays.path.values)
+    there: dict[str, set[str]] = defaultdict(set)  # paths by name
+    for path in arrays.path.values:
+        there[paths.name(path)].add(path)
     new_paths, new_schemas, kept = [], [], np.ones(len(distinct), np.bool_)
     for at, (path, schema, number) in enumerate(distinct.tolist()):
         edit, old = edits[number], arrays.path.values[path]
@@ -75,19 +77,19 @@ def edited(
         own = ArraySchema.loads(arrays.schema.values[schema])
         if kept[at]:
             corrections.add(new_paths[-1], own.attributes, edit.wanted(new_paths[-1]), url)
-        new_schemas.append(_new_schema(own, old, edit, url, there))
+        new_schemas.append(_rename_schema(own, old, edit, url, there))
     made = replace(
         arrays,
         path=Coded.of(new_paths).take(which),
         schema=Coded.of(new_schemas).take(which),
-        own_path=arrays.path if arrays.own_path is None else arrays.own_path,
+        own_path=arrays.in_files,
     )
     made = made if kept.all() else made.take(np.flatnonzero(kept[which]))
     _refuse_twice(facts, made)
-    return replace(facts, arrays=made, groups_of=_groups_of(facts, edits, of_file))
+    return replace(facts, arrays=made, groups_of=_rename_groups(facts, edits, of_file, there))
 
 
-def _with_bounds(
+def _add_bounds(
     arrays: ArrayColumns, edits: Sequence[FileEdit], distinct: NDArray[np.integer]
 ) -> list[FileEdit]:
     """Let bounds that repeat the units of their coordinate get the new ones too (CF 7.1).
@@ -131,14 +133,7 @@ def _refuse_other_bounds(
         )
 
 
-def _by_name(there: Iterable[str]) -> Mapping[str, Collection[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for path in there:
-        found[paths.name(path)].add(path)
-    return found
-
-
-def _new_schema(
+def _rename_schema(
     schema: ArraySchema, path: str, edit: FileEdit, url: str, there: Mapping[str, Collection[str]]
 ) -> str:
     renamed = dict(edit.rename)
@@ -153,30 +148,29 @@ def _new_schema(
                 variable=path,
                 file=url,
             )
-    attributes = _renamed_within(paths.parent(path), schema.attributes, edit, there)
+    attributes = _rename_within(paths.parent(path), schema.attributes, edit, there)
     called = edit.new_path(path)
     attributes = with_attributes(called, attributes, edit.wanted(called), schema.data_type)
     return replace(schema, dimension_names=names, attributes=attributes).dumps()
 
 
-def _renamed_within(
+def _rename_within(
     group: str,
     attributes: Attributes,
     edit: FileEdit,
     there: Mapping[str, Collection[str]],
     names: Sequence[str] = _NAMING,
 ) -> Attributes:
-    """Let attributes that name variables name them as they are called now."""
     if not edit.rename:
         return attributes
     values = dict(attributes.values)
     for name in names:
         if isinstance(text := values.get(name), str):
-            values[name] = _WORDS.sub(partial(_word, group, edit, there, name), text)
+            values[name] = _WORDS.sub(partial(_rename_word, group, edit, there, name), text)
     return replace(attributes, values=values)
 
 
-def _word(
+def _rename_word(
     group: str,
     edit: FileEdit,
     there: Mapping[str, Collection[str]],
@@ -230,10 +224,13 @@ def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
         )
 
 
-def _groups_of(
-    facts: CatalogFacts, edits: Sequence[FileEdit], of_file: NDArray[np.integer]
+def _rename_groups(
+    facts: CatalogFacts,
+    edits: Sequence[FileEdit],
+    of_file: NDArray[np.integer],
+    there: Mapping[str, Collection[str]],
 ) -> GroupsOf:
-    groups_of, there = facts.groups_of, _by_name(facts.arrays.path.values)
+    groups_of = facts.groups_of
 
     def changed(row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
         edit = edits[int(of_file[row])]
@@ -243,7 +240,7 @@ def _groups_of(
                 group,
                 attributes=with_attributes(
                     group.path,
-                    _renamed_within(group.path, group.attributes, edit, there, ("coordinates",)),
+                    _rename_within(group.path, group.attributes, edit, there, ("coordinates",)),
                     {name: text for path, name, text in edit.attrs if path == group.path},
                     None,
                 ),
@@ -282,13 +279,12 @@ class LabelEdits:
             self._of_edits(path, dimension.attributes, (self.edits[number], self.everywhere), kind)
             for number in used
         ]
-        statements = [{name: statement(each, name) for name in DECODING} for each in found]
-        if any(each != statements[0] for each in statements):
-            unlike = (
-                name
-                for name in DECODING
-                if any(each[name] != statements[0][name] for each in statements)
-            )
+        unlike = [
+            name
+            for name in DECODING
+            if any(statement(each, name) != statement(found[0], name) for each in found)
+        ]
+        if unlike:
             raise CombineError(
                 f"preprocess sets different attributes for the labels of {dimension.name!r}",
                 do=f"Set the same {', '.join(unlike)} for all files.",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.eras import ERA, MARK, Choice, Era, Eras
 from icevirt.archive.facts import CatalogFacts, FileColumns
-from icevirt.archive.plan import BuildPlan, PlannedArray
+from icevirt.archive.plan import BuildPlan
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError, OverlapError
@@ -67,7 +67,7 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
             unlike, ``error.facts["eras"]`` is an `Eras`.
     """
     try:
-        return _combined(facts, spec)
+        return _combine(facts, spec)
     except (CombineError, InvalidInputError) as error:
         if isinstance(error, CombineError):
             error.fixes = (*mesh_fixes(facts), *error.fixes, *mapping_fixes(facts))
@@ -79,30 +79,30 @@ def plan_once(facts: CatalogFacts, spec: CombineSpec) -> None:
     """Combine files; what is said of their eras where they are refused is not looked for."""
     prepared = prepare(facts, spec)
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
-    combine = _grouped if spec.options.on_mismatch == "eras" else combined
+    combine = _group if spec.options.on_mismatch == "eras" else combined
     combine(prepared, spec)
 
 
-def _combined(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
+def _combine(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     prepared = prepare(facts, spec)
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
     in_groups = spec.options.on_mismatch == "eras"
     try:
-        return _grouped(prepared, spec) if in_groups else combined(prepared, spec)
+        return _group(prepared, spec) if in_groups else combined(prepared, spec)
     except CombineError as error:
         parted = None if in_groups else part(prepared, spec)
         if parted is None or parted.count < 2:
-            raise _solvable(error, prepared, spec) from error.__cause__
+            raise _solve(error, prepared, spec) from error.__cause__
         eras = described(prepared, parted, spec)
         few = parted.count <= MAX_REPORTED  # each of many eras is a way to store the others
         natively = tuple((stored_natively if few else as_floats)(prepared, parted, spec))
         following = tuple(followed(prepared, spec, None)) if is_about_storage(error) else ()
-        grouped = tuple(_tried(each, prepared, spec, few=few) for each in eras.choices)
+        grouped = tuple(_try_choice(each, prepared, spec, few=few) for each in eras.choices)
         choices = (*grouped, *following, *natively)
-        raise _refused(error, replace(eras, choices=choices)) from error
+        raise _propose_choices(error, replace(eras, choices=choices)) from error
 
 
-def _solvable(error: CombineError, prepared: PreparedFacts, spec: CombineSpec) -> CombineError:
+def _solve(error: CombineError, prepared: PreparedFacts, spec: CombineSpec) -> CombineError:
     """Return an error about what would be stored with what spares it, or allows it."""
     stored = error.facts.get("bytes_needed")
     if stored is None:
@@ -112,7 +112,7 @@ def _solvable(error: CombineError, prepared: PreparedFacts, spec: CombineSpec) -
     return type(error)(error.what, do=error.do, fixes=fixes, **error.facts)
 
 
-def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec, *, few: bool) -> Choice:
+def _try_choice(choice: Choice, prepared: PreparedFacts, spec: CombineSpec, *, few: bool) -> Choice:
     """Return a choice, and where it is groups which cannot be built, why."""
     if choice.groups > MAX_GROUPS:
         return replace(choice, fix=None)
@@ -120,25 +120,25 @@ def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec, *, few: b
         return choice
     options = replace(spec.options, on_mismatch="eras")
     try:
-        _grouped(prepared, replace(spec, options=options))
+        _group(prepared, replace(spec, options=options))
     except IcevirtError as error:
         # what could be done must not hide why the files were refused
         return replace(choice, does=impossible(error), groups=0, fix=None, why=error)
     return choice
 
 
-def _refused(error: CombineError, eras: Eras) -> CombineError:
+def _propose_choices(error: CombineError, eras: Eras) -> CombineError:
     """Return the error with what can be done, the best first: groups last where they are many."""
     by_length = any(each.option == FOLLOWED for each in eras.choices)  # one array, nothing copied
     choices = sorted(eras.choices, key=lambda each: each.groups > (0 if by_length else _HANDY))
     fixes = [*error.fixes, *(choice.fix for choice in choices if choice.fix is not None)]
     if all("scan_options" in each.arguments for each in fixes):
-        fixes += _with_what_stands_in_the_way(error, choices)
+        fixes += _solve_what_blocks(error, choices)
     fixes.sort(key=lambda each: "scan_options" in each.arguments)  # variables that go come last
     return type(error)(error.what, do=error.do, fixes=fixes, **error.facts, eras=eras)
 
 
-def _with_what_stands_in_the_way(error: CombineError, choices: Sequence[Choice]) -> Iterator[Fix]:
+def _solve_what_blocks(error: CombineError, choices: Sequence[Choice]) -> Iterator[Fix]:
     """Yield the choices that something else prevents, each with what solves that."""
     for choice in choices:
         later = choice.why
@@ -151,7 +151,7 @@ def _with_what_stands_in_the_way(error: CombineError, choices: Sequence[Choice])
                 yield together(fix(price, on_mismatch=word), each)
 
 
-def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
+def _group(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     parted = part(prepared, spec)
     if parted.count < 2:
         return combined(prepared, spec)
@@ -176,10 +176,10 @@ def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     _refuse_halves(prepared, parted, spec)
     _refuse_overlaps(prepared, parted, spec)
     plans = [
-        _plan(prepared, parted, replace(spec, group=_group_of(spec, number)), number)
+        _plan_era(prepared, parted, replace(spec, group=_group_of(spec, number)), number)
         for number in range(parted.count)
     ]
-    return _together(prepared, parted, plans, eras, spec)
+    return _join_plans(prepared, parted, plans, eras, spec)
 
 
 def _refuse_halves(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> None:
@@ -187,7 +187,7 @@ def _refuse_halves(prepared: PreparedFacts, parted: EraPartition, spec: CombineS
     arrays = prepared.facts.arrays
     for code in np.unique(arrays.schema.codes[parted.of_file[arrays.file] == EVERYWHERE]).tolist():
         names = ArraySchema.loads(arrays.schema.values[code]).dimension_names
-        if any(name in names for name in spec.concat_dim):
+        if spec.concatenates(names):
             row = int(np.argmax((arrays.schema.codes == code) & (parted.of_file[arrays.file] < 0)))
             raise CombineError(
                 "a file has only some of the dimensions, so it belongs to no single era",
@@ -224,7 +224,7 @@ def _group_of(spec: CombineSpec, number: int) -> str:
     return paths.join(spec.group, f"/era_{number}")
 
 
-def _plan(
+def _plan_era(
     prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, number: int
 ) -> BuildPlan:
     mine = replace(prepared.only(parted.rows(number)), left_out=(), cuts=())
@@ -232,39 +232,39 @@ def _plan(
         # times that no unit of all files could count may have one of this era's
         return combined(mine.counted_again(spec), spec)
     except CombineError as error:
-        raise type(error)(
-            f"{paths.name(spec.group)}: {error.what}",
-            do=error.do,
-            fixes=error.fixes,
-            **error.facts,
-        ) from error
+        what = f"{paths.name(spec.group)}: {error.what}"
+        raise type(error)(what, do=error.do, fixes=error.fixes, **error.facts) from error
 
 
 # -- one plan ------------------------------------------------------------------------------------
 
 
-def _together(
+def _join_plans(
     prepared: PreparedFacts,
     parted: EraPartition,
     plans: Sequence[BuildPlan],
     eras: Eras,
     spec: CombineSpec,
 ) -> BuildPlan:
-    files, places = _files(prepared, plans)
+    files, places = _collect_files(prepared, plans)
     arrays = tuple(
-        _placed(array, place, len(files))
+        replace(
+            array,
+            files=place[array.files],
+            times=None if array.times is None else array.times.spread(place, len(files)),
+        )
         for plan, place in zip(plans, places, strict=True)
         for array in plan.arrays
     )
     refuse_expensive(arrays, spec)  # what each era stores may be little, and all of it much
     by_number = {era.number: era for era in eras.eras}
-    groups = {paths.canonical(spec.group): _mark(parted, spec)}
+    groups = {paths.canonical(spec.group): _mark_eras(parted, spec)}
     dimensions = summaries_of(prepared, prepared.cells(spec)) if parted.ordered else ()
     for number, plan in enumerate(plans):
         groups |= plan.groups
         top = paths.canonical(_group_of(spec, number))
-        groups[top] = _with_era(plan.groups.get(top), number, plan, by_number.get(number))
-    names = [paths.name(_group_of(spec, number)) for number in range(len(plans))]
+        groups[top] = _describe_era(plan.groups.get(top), number, plan, by_number.get(number))
+    names = [f"era_{number}" for number in range(len(plans))]
     return replace(
         plans[0],
         group=paths.canonical(spec.group),
@@ -278,15 +278,14 @@ def _together(
                 prepared.left_out, spec.options.duplicates, prepared.cuts
             ),
             *describe_axes(dimensions),
-            *_notes(names, plans),
+            *_collect_notes(names, plans),
         ),
         left_out=prepared.left_out,
         eras=eras,
     )
 
 
-def _notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
-    """Yield the notes of all plans, each once, with the eras that it is about."""
+def _collect_notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
     about: dict[str, list[str]] = {}
     for name, plan in zip(names, plans, strict=True):
         of_axes = {*describe_axes(plan.dimensions)}  # what one era lacks, another one has
@@ -297,7 +296,7 @@ def _notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
         yield f"{which}: {note}"
 
 
-def _files(
+def _collect_files(
     prepared: PreparedFacts, plans: Sequence[BuildPlan]
 ) -> tuple[FileColumns, list[NDArray[np.int64]]]:
     """Return the files of all plans, each once, and the row there of each plan's files."""
@@ -318,18 +317,10 @@ def _files(
     return files.take(kept), [place[each] for each in rows]
 
 
-def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> PlannedArray:
-    """Return an array of one era's plan as one of the plan of all files."""
-    times = array.times
-    if times is not None:
-        times = times.spread(place, size)
-    return replace(array, files=place[array.files], times=times)
-
-
 # -- what groups say -----------------------------------------------------------------------------
 
 
-def _mark(parted: EraPartition, spec: CombineSpec) -> bytes:
+def _mark_eras(parted: EraPartition, spec: CombineSpec) -> bytes:
     listed = not isinstance(spec.labels.get(parted.dimension or "", ""), str)
     described = {
         "version": 1,
@@ -343,10 +334,9 @@ def _mark(parted: EraPartition, spec: CombineSpec) -> bytes:
     ).zarr_json()
 
 
-def _with_era(zarr_json: bytes | None, number: int, plan: BuildPlan, era: Era | None) -> bytes:
-    """Return the metadata of an era's group with what sets it apart."""
+def _describe_era(zarr_json: bytes | None, number: int, plan: BuildPlan, era: Era | None) -> bytes:
     document = json.loads(zarr_json or ScannedGroup(path=paths.ROOT).zarr_json())
-    attrs: dict[str, str | int] = {ERA: number, f"{ERA}_files": len(plan.files)}
+    attrs: dict[str, str | int] = {ERA: number, f"{ERA}_collect_files": len(plan.files)}
     if era is not None:
         changes = [str(change) for change in era.changes[:_CHANGES]]
         more = len(era.changes) - len(changes)

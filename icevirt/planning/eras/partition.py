@@ -73,27 +73,32 @@ class EraPartition:
 def part(prepared: PreparedFacts, spec: CombineSpec) -> EraPartition:
     """Find the eras of files whose facts were made alike."""
     facts = prepared.facts
-    cells, ordered = _cells(prepared, spec)
-    place, boxes = _places(cells, len(facts.files))
+    cells, ordered = _place_files(prepared, spec)
+    place, boxes = _number_places(cells, len(facts.files))
     signatures = Signatures.of(facts.arrays, Grids.of(facts, spec))
-    variables = tuple(_varying(facts, place, len(boxes), signatures, spec))
-    of_place = _assigned(variables, signatures, len(boxes))
+    variables = tuple(_find_varying(facts, place, len(boxes), signatures, spec))
+    of_place = _assign(variables, signatures, len(boxes))
     of_file = np.full(len(facts.files), EVERYWHERE, np.int64)
     there = place != NOWHERE
     of_file[there] = of_place[place[there]]
+    dimension = None  # the first of which no cell is of two eras
+    for at, axis in reversed([*enumerate(cells.axes)]):
+        pairs = np.unique(np.stack([boxes[:, at], of_place]), axis=1)
+        if len(np.unique(pairs[0])) == pairs.shape[1]:
+            dimension = axis.dimension
     return EraPartition(
         count=int(of_place.max(initial=0)) + 1,
         of_file=of_file,
         of_place=of_place,
         place=place,
         ordered=ordered,
-        dimension=_dimension(cells, boxes, of_place),
+        dimension=dimension,
         variables=variables,
         signatures=signatures,
     )
 
 
-def _cells(prepared: PreparedFacts, spec: CombineSpec) -> tuple[Placement, bool]:
+def _place_files(prepared: PreparedFacts, spec: CombineSpec) -> tuple[Placement, bool]:
     """Return where files lie, in the order given where their labels contradict one another."""
     try:
         if all(comparable(prepared.facts, name) for name in prepared.existing(spec.concat_dim)):
@@ -114,7 +119,7 @@ def comparable(facts: CatalogFacts, dimension: str) -> bool:
     return all(len(each) < 2 for each in different.values())
 
 
-def _places(cells: Placement, files: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _number_places(cells: Placement, files: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the place of each file, and the cells of each place, shape (places, dimensions).
 
     A place is a box that files lie in; places are in the order of the dataset.
@@ -129,21 +134,10 @@ def _places(cells: Placement, files: int) -> tuple[NDArray[np.int64], NDArray[np
     return place, np.stack(np.unravel_index(flat, counts), axis=1).astype(np.int64)
 
 
-def _dimension(
-    cells: Placement, boxes: NDArray[np.int64], of_place: NDArray[np.int64]
-) -> str | None:
-    """Return the dimension along which eras follow one another, if it is one."""
-    for at, axis in enumerate(cells.axes):
-        pairs = np.unique(np.stack([boxes[:, at], of_place]), axis=1)
-        if len(np.unique(pairs[0])) == pairs.shape[1]:  # no cell is of two eras
-            return axis.dimension
-    return None
-
-
 # -- variables that tell eras apart --------------------------------------------------------------
 
 
-def _varying(
+def _find_varying(
     facts: CatalogFacts,
     place_of_file: NDArray[np.int64],
     places: int,
@@ -159,7 +153,7 @@ def _varying(
         place = place_of_file[arrays.file[rows]]
         used = np.unique(codes)
         names = ArraySchema.loads(arrays.schema.values[int(used[0])]).dimension_names
-        along = any(dimension in names for dimension in spec.concat_dim)
+        along = spec.concatenates(names)
         found = signatures.of_row[rows].astype(np.int64)
         if not along:  # stored once, however it is encoded
             found = signatures.values[found]
@@ -182,13 +176,12 @@ def _varying(
 # -- places to eras --------------------------------------------------------------------------------
 
 
-def _assigned(
+def _assign(
     variables: Sequence[EraVariable], signatures: Signatures, places: int
 ) -> NDArray[np.int64]:
-    """Return the era of each place."""
     if not variables:
         return np.zeros(places, np.int64)
-    kind, patterns = _patterns(variables, signatures, places)
+    kind, patterns = _find_patterns(variables, signatures, places)
     eras: list[tuple[_Admits, ...]] = []
 
     def narrowed(one: tuple[_Admits, ...], other: tuple[_Admits, ...]) -> tuple[_Admits, ...]:
@@ -213,7 +206,7 @@ def _assigned(
         if not fits:
             fits = [len(eras)]
             eras.append(pattern)
-        of_place[here] = _nearest(of_place, here, fits)
+        of_place[here] = _find_nearest(of_place, here, fits)
         for era in np.unique(of_place[here]).tolist():
             eras[era] = narrowed(eras[era], pattern)
     _, first, numbered = np.unique(of_place, return_index=True, return_inverse=True)
@@ -223,7 +216,7 @@ def _assigned(
     return renumbered
 
 
-def _patterns(
+def _find_patterns(
     variables: Sequence[EraVariable], signatures: Signatures, places: int
 ) -> tuple[NDArray[np.int64], list[tuple[_Admits, ...]]]:
     """Return which distinct combination of signatures each place has, and these combinations."""
@@ -231,28 +224,22 @@ def _patterns(
     known: list[tuple[_Admits, ...]] = [()]
     for variable in variables:
         numbers, column = np.unique(variable.number, return_inverse=True)
+        absent = None if variable.reserved else frozenset({_ABSENT})
+        admitted = [absent if n == _ABSENT else signatures.admits[n] for n in numbers.tolist()]
         both, kind = np.unique(kind * len(numbers) + column, return_inverse=True)
         known = [
-            (*known[old], _admitted(variable, signatures, int(numbers[new])))
+            (*known[old], admitted[new])
             for old, new in zip(*np.divmod(both, len(numbers)), strict=True)
         ]
     return kind.astype(np.int64), known
 
 
-def _admitted(variable: EraVariable, signatures: Signatures, number: int) -> _Admits:
-    if number != _ABSENT:
-        return signatures.admits[number]
-    return None if variable.reserved else frozenset({_ABSENT})
-
-
-def _nearest(
+def _find_nearest(
     of_place: NDArray[np.int64], here: NDArray[np.int64], fits: Sequence[int]
 ) -> NDArray[np.int64]:
     """Return which of several eras places belong to: the one before them, else the one after."""
-    if len(fits) == 1:
-        return np.full(len(here), fits[0], np.int64)
     known = np.flatnonzero(np.isin(of_place, fits))
-    if not len(known):
+    if len(fits) == 1 or not len(known):
         return np.full(len(here), fits[0], np.int64)
     before = np.searchsorted(known, here) - 1
     nearest: NDArray[np.int64] = of_place[known[np.maximum(before, 0)]]

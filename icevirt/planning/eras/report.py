@@ -129,16 +129,16 @@ class _Report:
         new = next((each for each in prepared.new if each.name == dimension), None)
         self._labels: dict[int, tuple[str, str]] = {}
         if new is not None and new.values is not None:
-            labels = ((file, str(new.values[new.cell[file]])) for file in self._shown())
+            labels = ((file, str(new.values[new.cell[file]])) for file in self._find_shown())
             self._labels = {file: (label, label) for file, label in labels}
         elif parted.ordered:
-            self._labels = labels_of_files(self._facts, dimension, self._shown())
+            self._labels = labels_of_files(self._facts, dimension, self._find_shown())
 
     @property
     def _sizes(self) -> NDArray[np.int64]:
         return np.add.reduceat(self._files, self._begins)
 
-    def _shown(self) -> set[int]:
+    def _find_shown(self) -> set[int]:
         """Return the files at the ends of what the report names."""
         runs = {int(run) for run in self.inner[: self._limit]}
         for era in range(min(self._parted.count, self._limit)):
@@ -151,39 +151,33 @@ class _Report:
         """Yield the first eras."""
         for number in range(min(self._parted.count, self._limit)):
             mine = np.flatnonzero(self._era == number)
-            first, last = self._begins[mine[0]], self._ends[mine[-1]]
             since = None if mine[0] == 0 else int(self._era[mine[0] - 1])
             yield Era(
                 number=number,
                 files=int(self._files_of_era[number]),
-                first=self._url(first),
-                last=self._url(last),
-                first_label=self._label(first)[0],
-                last_label=self._label(last)[1],
+                **self._ends_of(int(mine[0]), int(mine[-1])),
                 runs=len(mine),
                 since=since,
-                changes=() if since is None else tuple(self._changes(since, number)),
+                changes=() if since is None else tuple(self._list_changes(since, number)),
             )
 
     def apart(self) -> Iterator[Run]:
         """Yield the first runs that lie within another era."""
         sizes = self._sizes
         for run in self.inner[: self._limit].tolist():
-            first, last = self._begins[run], self._ends[run]
             yield Run(
                 era=int(self._era[run]),
                 files=int(sizes[run]),
-                first=self._url(first),
-                last=self._url(last),
-                first_label=self._label(first)[0],
-                last_label=self._label(last)[1],
+                **self._ends_of(run, run),
                 inside=int(self._era[run - 1]),
             )
 
     def absences(self) -> Iterator[Absence]:
         """Yield where places lack a variable that their era has."""
         for variable in self._parted.variables:
-            if not variable.reserved or not self._is_along(variable):
+            schema = self._facts.arrays.schema[int(variable.rows[0])]
+            is_along = self._dimension in ArraySchema.loads(schema).dimension_names
+            if not (variable.reserved and is_along):
                 continue
             lacking = np.flatnonzero(variable.number < 0)
             for era in np.unique(self._parted.of_place[lacking])[: self._limit].tolist():
@@ -195,132 +189,127 @@ class _Report:
                     examples=tuple(self._url(place) for place in places[:_EXAMPLES]),
                 )
 
-    def _is_along(self, variable: EraVariable) -> bool:
-        schema = self._facts.arrays.schema[int(variable.rows[0])]
-        return self._dimension in ArraySchema.loads(schema).dimension_names
-
-    def _changes(self, before: int, after: int) -> Iterator[Change]:
-        """Yield how the variables of an era differ from the era right before it."""
+    def _list_changes(self, before: int, after: int) -> Iterator[Change]:
         for variable in self._parted.variables:
-            one, other = (self._signature(variable, era) for era in (before, after))
-            if one is None and other is not None:
-                yield Change(variable=variable.path, what="added")
-            elif one is not None and other is None:
-                yield Change(variable=variable.path, what="absent")
-            elif (
-                one is not None
-                and other is not None
-                and (what := signatures.describe_difference(*_comparable(one, other)))
-            ):
+            held, facts = self._number_by_era(variable), self._parted.signatures.facts
+            # referenced chunks' signature, which has most facts, counts before those of values read
+            one, other = (
+                max((facts[number] for number in held[era]), key=len, default=None)
+                for era in (before, after)
+            )
+            what = ""
+            if one is None or other is None:
+                what = "" if one is other else "added" if one is None else "absent"
+            else:
+                what = signatures.describe_difference(*_reduce_to_common(one, other))
+            if what:
                 yield Change(variable=variable.path, what=what)
 
-    def _signature(self, variable: EraVariable, era: int) -> Mapping[str, Any] | None:
-        """Return the signature of a variable in an era, if it has any; referenced chunks' first."""
-        differences = (
-            self._parted.signatures.facts[number] for number in self._held(variable)[era]
-        )
-        return max(differences, key=len, default=None)
-
-    def _held(self, variable: EraVariable) -> Mapping[int, list[int]]:
+    def _number_by_era(self, variable: EraVariable) -> Mapping[int, list[int]]:
         """Return the numbers of a variable's signatures by era; all eras are looked at once."""
         if variable.path not in self._numbers:
             many = len(self._parted.signatures.facts)
             there = variable.number >= 0
             pairs = np.unique(self._parted.of_place[there] * many + variable.number[there])
             held: dict[int, list[int]] = defaultdict(list)
-            for era, number in zip(
-                *(each.tolist() for each in np.divmod(pairs, many)), strict=True
-            ):
-                held[era].append(number)
+            for pair in pairs.tolist():
+                held[pair // many].append(pair % many)
             self._numbers[variable.path] = held
         return self._numbers[variable.path]
 
     def _url(self, place: int) -> str:
         return self._facts.files.url[int(self._first[place])]
 
-    def _label(self, place: int) -> tuple[str, str]:
-        return self._labels.get(int(self._first[place]), ("", ""))
+    def _ends_of(self, first_run: int, last_run: int) -> dict[str, str]:
+        first, last = self._begins[first_run], self._ends[last_run]
+        labels = [self._labels.get(int(self._first[at]), ("", "")) for at in (first, last)]
+        return {
+            "first": self._url(first),
+            "last": self._url(last),
+            "first_label": labels[0][0],
+            "last_label": labels[1][1],
+        }
 
 
-def _comparable(
+def _reduce_to_common(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return two signatures without what says how chunks are stored, if one of them has none."""
     if all("chunk shape" in each for each in (one, other)):
         return one, other
     gone = {"fill value", "chunk shape", "codecs"}
-    less = [{name: each[name] for name in each if name not in gone} for each in (one, other)]
-    return less[0], less[1]
+    first, second = ({n: each[n] for n in each if n not in gone} for each in (one, other))
+    return first, second
 
 
 def stored_natively(
     prepared: PreparedFacts, _: EraPartition, spec: CombineSpec
 ) -> Iterator[Choice]:
     """Yield what storing deviating files would cost, and where values are packed unlike, floats."""
-    plan = _planned(prepared, spec, on_mismatch="native")
+    plan = _try_plan(prepared, spec, on_mismatch="native")
     if isinstance(plan, IcevirtError):
         # an estimate must not hide why the files were refused
         yield Choice(option=_OPTION, does=impossible(plan), why=plan)
         return
-    errors = {array.source_path: max_error(hybrid) for array, hybrid in _hybrids(plan)}
+    errors = {array.source_path: max_error(hybrid) for array, hybrid in _list_hybrids(plan)}
     packed = [path for path, error in errors.items() if error is not None]
     unsure = [
         array.source_path
-        for array, hybrid in _hybrids(plan)
+        for array, hybrid in _list_hybrids(plan)
         if array.source_path in packed
         and not all(holds(hybrid.target, each) for each in hybrid.schemas)
     ]
     does = "chunks of deviating files are stored in the same arrays; every value survives exactly"
     if packed:
         does += f", or the build stops: {listed(packed, _NAMED)} is packed differently"
-    price = f"stores {size_of(_bytes(plan))} of values; one array for all files"
+    price = f"stores {size_of(_count_bytes(plan))} of values; one array for all files"
     if any(
         other_missing(hybrid.target, each)
-        for _, hybrid in _hybrids(plan)
+        for _, hybrid in _list_hybrids(plan)
         for each in hybrid.schemas
     ):
         price += "; stops where a value equals the missing value of other files"
     yield Choice(
         option=_OPTION,
         does=does,
-        bytes_stored=_bytes(plan),
+        bytes_stored=_count_bytes(plan),
         max_error=max((error for error in errors.values() if error is not None), default=None),
-        fix=None if unsure else _fix(price, _bytes(plan), spec, on_mismatch="native"),
+        fix=None if unsure else _fix_storing(price, _count_bytes(plan), spec, on_mismatch="native"),
     )
     if packed:
-        yield from _as_floats(prepared, spec, unsure or packed)
+        yield from _offer_floats(prepared, spec, unsure or packed)
 
 
 def followed(prepared: PreparedFacts, spec: CombineSpec, stored: int | None) -> Iterator[Choice]:
     """Yield what chunks of different lengths would cost, if they spare some of what is stored."""
     if spec.options.chunk_grid == "rectilinear":
         return
-    plan = _planned(prepared, spec, chunk_grid="rectilinear")
-    if isinstance(plan, IcevirtError) or (stored is not None and _bytes(plan) >= stored):
+    plan = _try_plan(prepared, spec, chunk_grid="rectilinear")
+    if isinstance(plan, IcevirtError) or (stored is not None and _count_bytes(plan) >= stored):
         return
-    count = _bytes(plan)
+    count = _count_bytes(plan)
     cost = f"stores {size_of(count)} of values" if count else "no data is copied"
     yield Choice(
         option=FOLLOWED,
         does="chunks follow the files; readers set zarr's array.rectilinear_chunks",
         bytes_stored=count,
-        fix=_fix(f"{cost}; {READERS}", count, spec, chunk_grid="rectilinear"),
+        fix=_fix_storing(f"{cost}; {READERS}", count, spec, chunk_grid="rectilinear"),
     )
 
 
 def raised(stored: int, spec: CombineSpec) -> Fix:
     """Return the fix that allows to store what chunks of one length take."""
-    return _fix(f"stores {size_of(stored)} of values", stored, spec)
+    return _fix_storing(f"stores {size_of(stored)} of values", stored, spec)
 
 
-def _fix(price: str, stored: int, spec: CombineSpec, **options: Any) -> Fix:
+def _fix_storing(price: str, stored: int, spec: CombineSpec, **options: Any) -> Fix:
     """Return the fix that also allows as many bytes to be stored as it takes."""
     if stored > spec.options.max_native_bytes:
         options["max_native_bytes"] = stored
     return fix(price, **options)
 
 
-def _planned(
+def _try_plan(
     prepared: PreparedFacts, spec: CombineSpec, **options: Any
 ) -> BuildPlan | IcevirtError:
     """Return the plan with other options, whatever it stores; or why there is none."""
@@ -345,19 +334,19 @@ def as_floats(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) 
         if any(is_packing(differences(first, other)) for other in others):
             packed.append(variable.path)
     if packed:
-        yield from _as_floats(prepared, spec, packed)
+        yield from _offer_floats(prepared, spec, packed)
 
 
-def _as_floats(
+def _offer_floats(
     prepared: PreparedFacts, spec: CombineSpec, packed: Sequence[str]
 ) -> Iterator[Choice]:
     floats = [*spec.options.float_variables, *packed]
     for more in ({}, {"on_mismatch": "native"}):  # others may need it
         options: dict[str, Any] = {"float_variables": floats, **more}
-        plan = _planned(prepared, spec, **options)
+        plan = _try_plan(prepared, spec, **options)
         if isinstance(plan, IcevirtError):
             continue  # they do not decode to floats
-        count = _bytes(plan)
+        count = _count_bytes(plan)
         cost = size_of(count) if count else "what the scan has read"
         price = f"stores {cost}: all values of {listed(packed, _NAMED)} as floats"
         yield Choice(
@@ -365,18 +354,16 @@ def _as_floats(
             + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),
             does="all values of these variables are stored as decoded floats, exactly",
             bytes_stored=count,
-            fix=_fix(price, count, spec, **options),
+            fix=_fix_storing(price, count, spec, **options),
         )
         return
 
 
-def _hybrids(plan: BuildPlan) -> Iterator[tuple[PlannedArray, Hybrid]]:
-    """Yield the arrays some of whose chunks would be stored."""
+def _list_hybrids(plan: BuildPlan) -> Iterator[tuple[PlannedArray, Hybrid]]:
     for array in plan.arrays:
         if array.hybrid is not None and array.hybrid.chunks:
             yield array, array.hybrid
 
 
-def _bytes(plan: BuildPlan) -> int:
-    """Return what would be stored beside what the scan read, which is in any case."""
-    return sum(hybrid.nbytes for array, hybrid in _hybrids(plan) if not array.whole.all())
+def _count_bytes(plan: BuildPlan) -> int:
+    return sum(hybrid.nbytes for array, hybrid in _list_hybrids(plan) if not array.whole.all())

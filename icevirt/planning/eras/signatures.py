@@ -25,8 +25,8 @@ from icevirt.archive.schema import DURATION, ArraySchema, differences
 from icevirt.model import paths
 from icevirt.model.attributes import restore
 from icevirt.planning.combine.dimension_lengths import FullLengths
+from icevirt.planning.combine.hints import limits_of
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.tolerance import limits_of
 from icevirt.planning.combine.variables import by_path
 from icevirt.planning.meaning.grid_mappings import unlike_mappings
 from icevirt.planning.meaning.local_indices import local_indices
@@ -74,13 +74,13 @@ class Grids:
                 if name not in spec.concat_dim and axis not in full.of_array(path, own)
             )
             is_coordinate = own == (paths.name(path),) and bool(fixed) and path not in rounded
-            numbers, kinds = _lengths(facts, rows, own, fixed)
+            numbers, kinds = _number_lengths(facts, rows, own, fixed)
             if path in indices and fixed:
-                of_row[rows], kinds = _of_indices(facts, rows, numbers, kinds, len(found))
+                of_row[rows], kinds = _number_indices(facts, rows, numbers, kinds, len(found))
                 found += kinds
                 continue
             if is_coordinate and len(kinds) == 1:
-                numbers, kinds = _values(facts, rows)
+                numbers, kinds = _number_values(facts, rows)
             if 1 < len(kinds) <= _MOST:
                 of_row[rows] = numbers + len(found)
                 found += kinds
@@ -96,10 +96,9 @@ class Grids:
         return cls(of_row=of_row, facts=tuple(found)) if len(found) > 1 else None
 
 
-def _lengths(
+def _number_lengths(
     facts: CatalogFacts, rows: NDArray[np.integer], names: Sequence[str | None], axes: _Axes
 ) -> tuple[NDArray[np.integer], list[Mapping[str, Any]]]:
-    """Number the lengths of some axes."""
     used, codes = facts.arrays.shape.renumbered(rows)
     known: dict[tuple[int, ...], int] = {}
     numbers = []
@@ -114,7 +113,7 @@ def _lengths(
     return np.array(numbers, np.int64)[codes], kinds
 
 
-def _of_indices(
+def _number_indices(
     facts: CatalogFacts,
     rows: NDArray[np.integer],
     numbers: NDArray[np.integer],
@@ -138,7 +137,7 @@ def _of_indices(
     ]
 
 
-def _values(
+def _number_values(
     facts: CatalogFacts, rows: NDArray[np.integer]
 ) -> tuple[NDArray[np.integer], list[Mapping[str, Any]]]:
     """Number the values of a coordinate; digests are of bytes, and -0 is 0."""
@@ -147,9 +146,8 @@ def _values(
     texts = [digest.values[code] for code in used.tolist()]
     if not 1 < len(texts) <= _MOST or not all(texts):
         return np.zeros(len(rows), np.int64), [{}]
-    own = facts.arrays.path if facts.arrays.own_path is None else facts.arrays.own_path
-    rows_of = [int(rows[int(np.argmax(codes == number))]) for number in range(len(texts))]
-    places = [(facts.url_of(row), own[row]) for row in rows_of]
+    rows_of = (rows[int(np.argmax(codes == number))] for number in range(len(texts)))
+    places = [facts.place_of(row) for row in rows_of]
     numbers: list[int] = []
     for at, place in enumerate(places):
         same = (
@@ -193,7 +191,7 @@ class Signatures:
         bases: list[tuple[str, bool]] = []  # of the values alone; whether the scan read them
         stored: dict[str, set[int]] = defaultdict(set)
         for schema in map(ArraySchema.loads, arrays.schema.values):
-            base = _without_units(schema, schema.decode_signature(stored=False))
+            base = _leave_out_units(schema, schema.decode_signature(stored=False))
             found = base if schema.whole else schema.decode_signature()
             key = json.dumps([schema.whole, found], sort_keys=True)
             codes.append(numbers.setdefault(key, len(numbers)))
@@ -206,12 +204,15 @@ class Signatures:
             stored[base] if is_whole and base in stored else {number}
             for number, (base, is_whole) in enumerate(bases)
         )
+        first: dict[str, int] = {}  # number of a base, of referenced chunks where there are any
+        for number in sorted(range(len(bases)), key=lambda at: bases[at][1]):
+            first.setdefault(bases[number][0], number)
         narrow = np.min_scalar_type(len(numbers))
         made = cls(
             of_row=np.array(codes, narrow)[arrays.schema.codes],
             admits=tuple(map(frozenset, admits)),
             facts=tuple(facts),
-            values=_first_stored(bases),
+            values=np.array([first[base] for base, _ in bases], np.int64),
         )
         return made if grids is None else made.crossed(grids)
 
@@ -244,15 +245,7 @@ class Signatures:
         )
 
 
-def _first_stored(bases: Sequence[tuple[str, bool]]) -> NDArray[np.int64]:
-    """Return the first number of each base, of chunks that are referenced where there are any."""
-    first: dict[str, int] = {}
-    for number in sorted(range(len(bases)), key=lambda number: bases[number][1]):
-        first.setdefault(bases[number][0], number)
-    return np.array([first[base] for base, _ in bases], np.int64)
-
-
-def _without_units(schema: ArraySchema, signature: dict[str, Any]) -> dict[str, Any]:
+def _leave_out_units(schema: ArraySchema, signature: dict[str, Any]) -> dict[str, Any]:
     """Leave out how times are stored that can be recoded, and spell their calendar in one way."""
     units = counted_units(schema.attributes.values) if schema.whole else None
     if units is None:
@@ -265,18 +258,21 @@ def _without_units(schema: ArraySchema, signature: dict[str, Any]) -> dict[str, 
 def describe_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Say what is different in the signature ``after``; "" where nothing is."""
     unlike = differences(before, after)
-    found = [part for name, (one, other) in unlike.items() for part in _part(name, one, other)]
+    found = [part for name, (one, other) in unlike.items() for part in _describe(name, one, other)]
     return "; ".join(found)
 
 
-def _part(name: str, one: Any, other: Any) -> Sequence[str]:
+def _describe(name: str, one: Any, other: Any) -> Sequence[str]:
     if name.startswith(_ATTRIBUTE):
-        return (_attribute(name.removeprefix(_ATTRIBUTE), one, other),)
+        return (_describe_attribute(name.removeprefix(_ATTRIBUTE), one, other),)
     match name:
         case _ if name in {LENGTHS, VALUES}:
-            return _of_grid(one, other)
+            are_lengths = isinstance(one, Mapping) and isinstance(other, Mapping)
+            lengths = differences(one, other).items() if are_lengths else ()
+            found = [f"length of {axis} {was} → {now}" for axis, (was, now) in lengths]
+            return found if are_lengths else ["other values"]
         case "codecs":
-            return _codecs(one or [], other or [])
+            return _describe_codecs(one or [], other or [])
         case "chunk shape":
             return (f"chunks of {_box(one)} → {_box(other)}",)
         case "data type":
@@ -288,25 +284,17 @@ def _part(name: str, one: Any, other: Any) -> Sequence[str]:
     return (f"{name} {_plain(one)} → {_plain(other)}",)
 
 
-def _of_grid(one: Any, other: Any) -> Sequence[str]:
-    """Say what is different between two grids: lengths, or else the values of a coordinate."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        unlike = differences(one, other).items()
-        return [f"length of {axis} {was} → {now}" for axis, (was, now) in unlike]
-    return ("other values",)
-
-
-def _attribute(name: str, one: Any, other: Any) -> str:
+def _describe_attribute(name: str, one: Any, other: Any) -> str:
     if one is None:
-        return f"{name} {_value(*other)} added"
+        return f"{name} {_text_of(*other)} added"
     if other is None:
-        return f"{name} {_value(*one)} removed"
-    if one[0] == other[0] or _value(*one) == _value(*other):
+        return f"{name} {_text_of(*one)} removed"
+    if one[0] == other[0] or _text_of(*one) == _text_of(*other):
         return f"{name} of type {one[1] or 'text'} → {other[1] or 'text'}"
-    return f"{name} {_value(*one)} → {_value(*other)}"
+    return f"{name} {_text_of(*one)} → {_text_of(*other)}"
 
 
-def _value(value: Any, dtype: str | None) -> str:
+def _text_of(value: Any, dtype: str | None) -> str:
     """Write a value as its own type does: 0.01, where a double would be 0.009999999776482582."""
     if dtype is None:
         return str(value)
@@ -314,20 +302,20 @@ def _value(value: Any, dtype: str | None) -> str:
     return " ".join(map(str, np.atleast_1d(shown)))
 
 
-def _codecs(one: Sequence[Any], other: Sequence[Any]) -> Sequence[str]:
+def _describe_codecs(one: Sequence[Any], other: Sequence[Any]) -> Sequence[str]:
     """Name codecs that came and went, and settings of those that stayed."""
     before, after = {_name(each): each for each in one}, {_name(each): each for each in other}
     found = [f"{name} removed" for name in before if name not in after]
     found += [f"{name} added" for name in after if name not in before]
     for name, codec in before.items():
         if name in after and codec != after[name]:
-            found += _settings(name, _settings_of(codec), _settings_of(after[name]))
+            found += _describe_settings(name, _settings_of(codec), _settings_of(after[name]))
     if not found:
         found = [f"filters {' + '.join(before)} → {' + '.join(after)}"]
     return found
 
 
-def _settings(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def _describe_settings(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     what = "byte order" if name == "bytes" else name
     return [
         f"{what}{'' if what != name else f' {key}'} {_plain(was)} → {_plain(now)}"

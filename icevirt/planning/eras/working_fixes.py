@@ -6,7 +6,7 @@ fix of that, so that one command solves all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from icevirt.archive.options import names
 from icevirt.archive.roles import coordinates_of
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
-from icevirt.planning.combine.data_vars import variables_of
+from icevirt.planning.combine.data_vars import describe_variables
 from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.planning.remedies import together
@@ -51,21 +51,21 @@ type Plan = Callable[[CatalogFacts, CombineSpec], object]
 def keep_working_fixes(
     error: IcevirtError, facts: CatalogFacts, spec: CombineSpec, plan: Plan
 ) -> None:
-    """Let an error propose only what works, as far as that can be tried without the files.
-
-    Args:
-        error: Why the files are refused.
-        facts: Of the files.
-        spec: How they were to be combined.
-        plan: Combines them, or raises an error.
-    """
+    """Let an error propose only what works, as far as ``plan`` can try it without the files."""
     most = min(_TRIALS, _FILES // max(1, len(facts.files)))
     if not error.fixes or not most:
         error.do = error.do or ("" if error.fixes else _REPAIR)
         return
     trials = _Trials(plan, most)
     made, left = trials.working(error, replace(facts, compare=None), spec, _TOGETHER)
-    error.fixes = found = tuple(each for each in made if not _hides(each, spec))
+    error.fixes = found = tuple(
+        each
+        for each in made
+        if not hides_eras(
+            CombineOptions.of(spec.options.chosen() | _tried_options(each)),
+            each.arguments.get("concat_dim", spec.concat_dim),
+        )
+    )
     if left is not None and not found:
         error.do = f"{error.do} This is not all that differs: {left.what}.".strip()
     if not found and not error.do:
@@ -78,6 +78,11 @@ def is_tried(fix: Fix) -> bool:
     scanning = fix.arguments.get("scan_options", {})
     rest = fix.arguments.keys() - {"combine_options", "scan_options"}
     return not rest and combining.keys() <= _TRIED and scanning.keys() <= {"drop_variables"}
+
+
+def _tried_options(fix: Fix) -> dict[str, Any]:
+    added = fix.arguments.get("combine_options", {})
+    return {name: added[name] for name in _TRIED & added.keys()}
 
 
 class _Trials:
@@ -94,7 +99,7 @@ class _Trials:
             if not _keeps_meaning(each, facts):
                 continue
             try:
-                applied = _applied(each, facts, spec)
+                applied = _apply(each, facts, spec)
                 if applied is None or not self._left:
                     found.append(each)
                     continue
@@ -110,28 +115,29 @@ class _Trials:
         return tuple(found), left
 
 
-def _applied(
+def _apply(
     fix: Fix, facts: CatalogFacts, spec: CombineSpec
 ) -> tuple[CatalogFacts, CombineSpec] | None:
     """Return facts and choices with a fix; None where it changes what is not known here."""
-    rest = dict(fix.arguments)
-    combining: Mapping[str, Any] = rest.pop("combine_options", {})
-    scanning: Mapping[str, Any] = rest.pop("scan_options", {})
-    known = combining.keys() <= _TRIED and scanning.keys() <= {"drop_variables"}
+    added: dict[str, Any] = dict(fix.arguments.get("combine_options", {}))
+    dropped = tuple(fix.arguments.get("scan_options", {}).get("drop_variables", ()))
     chosen, spacing = spec.options.chosen(), dict(spec.spacing)
-    is_known = known and not rest and all(_gone(each, chosen, spacing) for each in fix.without)
-    if not is_known or not (combining or scanning or fix.without):
+    if not is_tried(fix) or not all(_leave_out(each, chosen, spacing) for each in fix.without):
         return None
-    if scanning:
-        facts = _less(facts, tuple(scanning["drop_variables"]))
-    added = dict(combining)
+    if not (added or dropped or fix.without):
+        return None
+    if dropped:
+        own = facts.arrays.in_files
+        stays = np.array([not is_named(path, dropped) for path in own.values])
+        rows = np.flatnonzero(stays[own.codes])
+        facts = replace(facts, arrays=facts.arrays.take(rows))
     if "float_variables" in added:
         added["float_variables"] = (*spec.options.float_variables, *added["float_variables"])
     spacing |= added.get("spacing", {})
     return facts, replace(spec, options=CombineOptions.of(chosen | added), spacing=spacing)
 
 
-def _gone(option: str, chosen: dict[str, Any], spacing: dict[str, Any]) -> bool:
+def _leave_out(option: str, chosen: dict[str, Any], spacing: dict[str, Any]) -> bool:
     """Leave out what an option says of a name; say whether that is known here."""
     flag, _, name = option.partition("=")
     called = name_of(flag)
@@ -157,30 +163,13 @@ def hides_eras(options: CombineOptions, concat_dim: Sequence[str]) -> bool:
     return both and len(concat_dim) > 1
 
 
-def _hides(fix: Fix, spec: CombineSpec) -> bool:
-    added = fix.arguments.get("combine_options", {})
-    chosen = {**spec.options.chosen(), **{each: added[each] for each in _TRIED & added.keys()}}
-    dims = fix.arguments.get("concat_dim", spec.concat_dim)
-    return hides_eras(CombineOptions.of(chosen), dims)
-
-
 def _keeps_meaning(fix: Fix, facts: CatalogFacts) -> bool:
     """Say whether a fix keeps the coordinates of dimensions, and some data."""
     dropped = tuple(fix.arguments.get("scan_options", {}).get("drop_variables", ()))
     if not dropped:
         return True
-    known = [
-        (path, schema.dimension_names, schema.attributes.values)
-        for path, schema in variables_of(facts)
-    ]
+    known = describe_variables(facts)
     if any(names == (paths.name(path),) and is_named(path, dropped) for path, names, _ in known):
         return False
     data = {path for path, _, _ in known} - coordinates_of(known)
     return not data or any(not is_named(path, dropped) for path in data)
-
-
-def _less(facts: CatalogFacts, names: tuple[str, ...]) -> CatalogFacts:
-    """Return the facts without some variables."""
-    own = facts.arrays.path if facts.arrays.own_path is None else facts.arrays.own_path
-    stays = np.array([not is_named(path, names) for path in own.values])
-    return replace(facts, arrays=facts.arrays.take(np.flatnonzero(stays[own.codes])))

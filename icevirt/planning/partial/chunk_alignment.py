@@ -113,7 +113,7 @@ def native_chunks(  # noqa: PLR0917 - columns of one table
         edges = np.array(box, np.int64).reshape(count, 2)
         low, high, full = (np.clip(each, edges[:, 0], edges[:, 1]) for each in (low, high, full))
     if count == 1:
-        return _union(full[:, 0], high[:, 0])[:, None]
+        return _unite(full[:, 0], high[:, 0])[:, None]
     lows, highs = [], []
     for at in range(count):
         begin = low.copy()
@@ -122,11 +122,10 @@ def native_chunks(  # noqa: PLR0917 - columns of one table
         highs.append(high)
     if not plain.any():
         lows, highs = lows[:1], highs[:1]
-    return _cells(np.concatenate(lows), np.concatenate(highs))
+    return _list_cells(np.concatenate(lows), np.concatenate(highs))
 
 
-def _union(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers that lie in at least one of the ranges."""
+def _unite(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
     some = low < high
     order = np.argsort(low[some], kind="stable")
     low, high = low[some][order], high[some][order]
@@ -135,10 +134,10 @@ def _union(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]
     reach = np.maximum.accumulate(high)
     begin = low.copy()
     begin[1:] = np.maximum(low[1:], reach[:-1])  # what an earlier one covers is not repeated
-    return _ranges(begin, np.maximum(reach, begin))
+    return _list_ranges(begin, np.maximum(reach, begin))
 
 
-def _ranges(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
+def _list_ranges(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
     sizes = high - low
     total = int(sizes.sum())
     if total > MANY:
@@ -148,11 +147,10 @@ def _ranges(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64
     return numbers
 
 
-def _cells(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the cells of the boxes, shape (m, n), each once."""
+def _list_cells(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
     sizes = np.maximum(high - low, 0)
     volume = sizes.prod(axis=1)
-    flat = _ranges(np.zeros(len(volume), np.int64), volume)
+    flat = _list_ranges(np.zeros(len(volume), np.int64), volume)
     which = np.repeat(np.arange(len(volume)), volume)
     cells = np.empty((len(flat), low.shape[1]), np.int64)
     for at in range(low.shape[1] - 1, -1, -1):

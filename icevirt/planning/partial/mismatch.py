@@ -5,18 +5,20 @@ Plans add what can be done, with its price: see `icevirt.planning.eras.report`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.joining import NUMBERS
 from icevirt.archive.schema import MEMBERS, ArraySchema, differences
 from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import members_of, restore
 from icevirt.planning.combine.cf_packing import can_renumber, packing_of, same_packing
-from icevirt.planning.partial.storage_cost import NUMBERS, signature
+from icevirt.planning.partial.storage_cost import signature
 from icevirt.planning.remedies import drop_fixes, fix
 from icevirt.planning.times.units import says_since, units_of, why_unread
 
@@ -29,6 +31,7 @@ _AS_READ = (
 )
 _FILL = "attribute _FillValue"
 _MISSING = ("_FillValue", "missing_value")
+_COMPARED = 64  # packings; each with each
 _FACTS = ("bytes_needed", "other_encoding")  # of errors that another way of storing solves
 
 
@@ -54,38 +57,35 @@ def refusal(  # noqa: PLR0917 - the facts of one array
         stored: Whether they differ in how chunks are cut and encoded, not only in what values mean.
     """
     used, counts = np.unique(codes, return_counts=True)
-    files: dict[str, int] = {}
+    files: Counter[str] = Counter()
     for code, count in zip(used.tolist(), counts.tolist(), strict=True):
         if not (stored and schemas[code].whole):
-            key = signature(schemas[code], stored=stored)
-            files[key] = files.get(key, 0) + count
+            files[signature(schemas[code], stored=stored)] += count
     total = int(counts.sum())
     differ = sum(files.values()) - max(files.values())
-    calendars = {code: _calendar(schemas[code]) for code in used.tolist()}
+    calendars = {code: _find_calendar(schemas[code]) for code in used.tolist()}
     if None not in calendars.values() and len({*calendars.values()}) > 1:
         # units and reference dates are converted, calendars never
-        pair = _two_of(calendars)
-        shares = [
-            sum(
-                count
-                for code, count in zip(used.tolist(), counts.tolist(), strict=True)
-                if calendars[code] == each
-            )
-            for each in {*calendars.values()}
-        ]
-        differ = total - max(shares)
+        (begin, own), *others = calendars.items()
+        pair = begin, next(code for code, each in others if each != own)
+        shares: Counter[str | None] = Counter()
+        for code, count in zip(used.tolist(), counts.tolist(), strict=True):
+            shares[calendars[code]] += count
+        differ = total - max(shares.values())
     one, other = (schemas[code] for code in pair)
     unlike = differences(one.decode_signature(stored=stored), other.decode_signature(stored=stored))
     if calendars[pair[0]] != calendars[pair[1]] and _CALENDAR in unlike:
         unlike = {_CALENDAR: unlike[_CALENDAR]}
     first, second = (facts.url_of(rows[int(np.argmax(codes == code))]) for code in pair)
-    unread = _why_unread(schemas[code] for code in pair) if _UNITS in unlike else None
+    unread = None
+    if _UNITS in unlike:
+        unread = next(filter(None, (why_unread(schemas[c].attributes.values) for c in pair)), None)
     return CombineError(
         f"{path} is encoded differently in {differ:,} of {total:,} files: {', '.join(unlike)}"
         + (f", and {unread}" if unread else ""),
         do=_AS_READ if unread else "",
         fixes=[
-            *_said_by_some(path, [schemas[code] for code in used], unlike),
+            *_fix_units(path, [schemas[code] for code in used], unlike),
             *drop_fixes(facts.arrays, rows),
         ],
         variable=path,
@@ -96,7 +96,7 @@ def refusal(  # noqa: PLR0917 - the facts of one array
     )
 
 
-def _calendar(schema: ArraySchema) -> str | None:
+def _find_calendar(schema: ArraySchema) -> str | None:
     """Return the calendar of times, one name for those that are one; None of other values."""
     units = units_of(schema.attributes.values)
     if units is None:
@@ -104,18 +104,7 @@ def _calendar(schema: ArraySchema) -> str | None:
     return "standard" if units.calendar == "proleptic_gregorian" else units.calendar
 
 
-def _two_of(calendars: Mapping[int, str | None]) -> tuple[int, int]:
-    """Return the first schema, and the first whose calendar is another one."""
-    (first, own), *others = calendars.items()
-    return first, next(code for code, each in others if each != own)
-
-
-def _why_unread(schemas: Iterable[ArraySchema]) -> str | None:
-    """Say why times cannot be converted; None where that is not why they differ."""
-    return next(filter(None, (why_unread(each.attributes.values) for each in schemas)), None)
-
-
-def _said_by_some(
+def _fix_units(
     path: str, schemas: Sequence[ArraySchema], unlike: Mapping[str, object]
 ) -> list[Fix]:
     """Return the fix that gives all files the units that only some of them say."""
@@ -135,11 +124,11 @@ def in_words(schema: ArraySchema, unlike: Mapping[str, tuple[Any, Any]]) -> str:
     """Return some of the facts of decoding as people write them."""
     # a fill value that differs is nearly always the attribute, too
     shown = {k: v for k, v in unlike.items() if k != "fill value" or _FILL not in unlike}
-    said = [_of_fact(schema, name, pair) for name, pair in shown.items()]
+    said = [_describe_fact(schema, name, pair) for name, pair in shown.items()]
     return ", ".join(filter(None, said)) or "something else"
 
 
-def _of_fact(schema: ArraySchema, name: str, pair: tuple[Any, Any]) -> str:
+def _describe_fact(schema: ArraySchema, name: str, pair: tuple[Any, Any]) -> str:
     match name:
         case "data type":
             kind = schema.data_type
@@ -149,17 +138,21 @@ def _of_fact(schema: ArraySchema, name: str, pair: tuple[Any, Any]) -> str:
         case "dimension names":
             return f"dimensions ({', '.join(map(str, schema.dimension_names))})"
         case "codecs":
-            orders = [_byte_order(codec) for codecs in pair for codec in codecs or ()]
+            orders = [_find_byte_order(codec) for codecs in pair for codec in codecs or ()]
             is_swapped = {"big", "little"} <= set(orders)
-            return ", ".join(_codecs(schema, with_order=is_swapped))
+            return ", ".join(_describe_codecs(schema, with_order=is_swapped))
         case "fill value":
             return f"fill value {schema.fill_value}"
         case _:
             is_named = name == MEMBERS
-            return _members(schema) if is_named else _attribute(schema, name[len(_ATTRIBUTE) :])
+            return (
+                _describe_members(schema)
+                if is_named
+                else _describe_attribute(schema, name[len(_ATTRIBUTE) :])
+            )
 
 
-def _attribute(schema: ArraySchema, name: str) -> str:
+def _describe_attribute(schema: ArraySchema, name: str) -> str:
     if name not in schema.attributes.values:
         return f"no {name}"
     dtype = schema.attributes.dtypes.get(name)
@@ -169,7 +162,7 @@ def _attribute(schema: ArraySchema, name: str) -> str:
     return f"{name} {shown}"
 
 
-def _members(schema: ArraySchema) -> str:
+def _describe_members(schema: ArraySchema) -> str:
     """Return what the numbers of a variable are called, those of a field behind its name."""
 
     def told(named: Any) -> str:
@@ -181,11 +174,11 @@ def _members(schema: ArraySchema) -> str:
     return "no members" if named is None else f"members {told(named)}"
 
 
-def _codecs(schema: ArraySchema, *, with_order: bool) -> list[str]:
+def _describe_codecs(schema: ArraySchema, *, with_order: bool) -> list[str]:
     """Return the filters in the order in which they are applied, with their levels."""
     found = []
     for codec in schema.codecs:
-        if (order := _byte_order(codec)) is not None:
+        if (order := _find_byte_order(codec)) is not None:
             found += [f"{order}-endian"] if with_order else []
             continue
         name = str(codec["name"] if isinstance(codec, Mapping) else codec)
@@ -197,7 +190,7 @@ def _codecs(schema: ArraySchema, *, with_order: bool) -> list[str]:
     return [*found, *(["not compressed"] if is_plain else [])]
 
 
-def _byte_order(codec: Any) -> str | None:
+def _find_byte_order(codec: Any) -> str | None:
     """Return the byte order that a codec writes; None of codecs that only change bytes."""
     if not isinstance(codec, Mapping) or codec.get("name") != "bytes":
         return None
@@ -217,7 +210,7 @@ def holds(target: ArraySchema, source: ArraySchema) -> bool:
     scaling, other = ({k: v for k, v in p.items() if k not in _MISSING} for p in (mine, theirs))
     if not same_packing(scaling, other) or not _names_all(target, source):
         return False
-    if not _are_numbers(target, source):
+    if not {str(target.data_type), str(source.data_type)} <= NUMBERS:
         return target.data_type == source.data_type
     into, of = np.dtype(str(target.data_type)), np.dtype(str(source.data_type))
     is_marked = any(name in mine for name in _MISSING) or into.kind == "f"
@@ -258,10 +251,3 @@ def holding(schemas: Sequence[ArraySchema]) -> list[bool]:
     if len(schemas) > _COMPARED:
         return [False] * len(schemas)
     return [all(holds(target, each) for each in schemas) for target in schemas]
-
-
-_COMPARED = 64  # packings; each with each
-
-
-def _are_numbers(*schemas: ArraySchema) -> bool:
-    return all(isinstance(each.data_type, str) and each.data_type in NUMBERS for each in schemas)

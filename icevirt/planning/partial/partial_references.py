@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded, by_first_appearance
 from icevirt.archive.joining import fixed_dtype, itemsize_of
-from icevirt.archive.plan import AxisGrid, Hybrid
+from icevirt.archive.plan import AxisGrid, Hybrid, edges_of
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
@@ -106,7 +106,7 @@ def decide(
     files = _ArrayFiles(facts, rows, member, place, schemas, own, options)
     if files.whole.all() and files.alike_at_all and not member.as_floats:
         return None
-    found = _best(files, joined)
+    found = _choose(files, joined)
     if found is None:
         return None
     _refuse_impossible(files, found)
@@ -129,7 +129,7 @@ class _ArrayFiles:
         self.facts, self.rows, self.member, self.place = facts, rows, member, place
         self.schemas, self.own, self.options = schemas, own, options
         values = [signature(each, stored=False) for each in schemas]
-        self.by_values = Coded.of(values).codes
+        self.alike_at_all = len(set(values)) == 1  # whether values mean the same in all files
         self.by_storage = Coded.of(
             [signature(s, stored=True, but=self.free) for s in schemas]
         ).codes
@@ -142,16 +142,6 @@ class _ArrayFiles:
         """The axis along which chunks may have other lengths in other files."""
         rectilinear = self.options.chunk_grid == "rectilinear" and len(self.place.axes) == 1
         return self.place.axes[0] if rectilinear else None
-
-    @property
-    def alike_at_all(self) -> bool:
-        """Whether values mean the same in all files."""
-        return bool((self.by_values == self.by_values[0]).all())
-
-    def schemas_in_order(self) -> list[ArraySchema]:
-        """Return the schemas in the order in which files have them."""
-        first = by_first_appearance(self.own, len(self.schemas))
-        return [self.schemas[at] for at in first.tolist()]
 
     def candidates(self) -> list[int]:
         """Return one schema of each encoding that the array may have, the largest first."""
@@ -171,29 +161,30 @@ class _ArrayFiles:
         return [first[kind] for kind in order[:_TRIED]]
 
 
-def _best(files: _ArrayFiles, joined: tuple[tuple[int, ...], tuple[JSON, ...]]) -> Decision | None:
-    """Return the decision that stores least."""
+def _choose(
+    files: _ArrayFiles, joined: tuple[tuple[int, ...], tuple[JSON, ...]]
+) -> Decision | None:
     edges, codecs = joined
     kept = files.candidates()
     shape = files.schemas[kept[0]].chunk_shape if kept else edges
     if files.member.as_floats:
-        return _measured(files, _as_floats(files), shape)
+        return _measure(files, _make_float_schema(files), shape)
     if counts_differ(files.schemas):
-        return _measured(files, _as_times(files), shape)
+        return _measure(files, _make_time_schema(files), shape)
     if not kept:
         target = replace(files.member.schema, codecs=codecs, chunk_shape=edges)
-        return _measured(files, target, edges)
+        return _measure(files, target, edges)
     found: list[Decision] = []
     for at in kept:
         target = files.schemas[at]
-        made = _measured(files, target, target.chunk_shape, kind=int(files.by_storage[at]))
+        made = _measure(files, target, target.chunk_shape, kind=int(files.by_storage[at]))
         if made is None:
             return None
         found.append(made)
     return min(found, key=lambda each: each.hybrid.nbytes)
 
 
-def _measured(
+def _measure(
     files: _ArrayFiles,
     target: ArraySchema,
     edges: tuple[int, ...] | None,
@@ -209,15 +200,18 @@ def _measured(
     fits = same | (files.whole & files.home[files.own] & (kind is not None))
     try:
         aligned = lines_up(grids, place.starts, place.lengths)
-        on_grid = _on_own_grid(files)
+        on_grid = np.ones(len(files.own), np.bool_)  # counts from where an own chunk begins
+        if place.skips is not None:
+            for at, axis in enumerate(place.axes):
+                on_grid &= place.skips[:, at] % edges_of(files.schemas, files.own, axis, 1) == 0
         aligned &= on_grid
-        own = _own_edges(files, edges)
+        own = edges_of(files.schemas, files.own, place.axes[0], edges[place.axes[0]])
         alike = bool(fits.all() and (own[same] == edges[place.axes[0]]).all())
         # values that the scan read fill chunks up, where they begin on the grid
         rest = np.flatnonzero(~(files.whole & aligned))
         if alike and not any_native(grids, place.starts, place.lengths, aligned, rest):
             return None
-        bounds = None if files.free is None else _bounds(files, edges, same)
+        bounds = None if files.free is None else _bound(files, edges, same)
         if bounds is not None:
             grids = [replace(grids[0], bounds=bounds)]
         plain = same & ~files.whole & on_grid & lines_up(grids, place.starts, place.lengths)
@@ -226,7 +220,13 @@ def _measured(
             grids, place.starts[plain], place.lengths[plain], plain[plain], own_edges=own[plain]
         )
     except TooManyError as error:
-        raise _too_many(files, int(str(error)), edges) from error
+        path = files.member.path
+        raise CombineError(
+            f"more than {int(str(error)):,} chunks of variable {path} would have to be stored",
+            do=remedy(path),
+            variable=path,
+            chunk_shape=list(edges),
+        ) from error
     counts = [-(-n // e) for n, e in zip(place.shape, edges, strict=True)]
     beside = math.prod(n for axis, n in enumerate(counts) if axis not in place.axes)
     arrays, held = files.facts.arrays, files.rows[plain]
@@ -244,35 +244,17 @@ def _measured(
             nbytes=values_in(grids, chunks, place.others) * itemsize,
             replaced=len(replaced) * beside,
             scanned=int((arrays.virtual[held] + arrays.inline[held]).sum()),
-            why=_why(files, target, plain, fits, edges),
+            why=_explain(files, target, plain, fits, edges),
         ),
     )
 
 
-def _on_own_grid(files: _ArrayFiles) -> NDArray[np.bool_]:
-    """Say which files count from where one of their own chunks begins, on every axis."""
-    place = files.place
-    good = np.ones(len(files.own), np.bool_)
-    if place.skips is None:
-        return good
-    for at, axis in enumerate(place.axes):
-        own = [each.chunk_shape[axis] if each.chunk_shape else 1 for each in files.schemas]
-        good &= place.skips[:, at] % np.array(own, np.int64)[files.own] == 0
-    return good
-
-
-def _own_edges(files: _ArrayFiles, edges: Sequence[int]) -> NDArray[np.int64]:
-    axis = files.place.axes[0]
-    own = [each.chunk_shape[axis] if each.chunk_shape else edges[axis] for each in files.schemas]
-    edge: NDArray[np.int64] = np.array(own, np.int64)[files.own]
-    return edge
-
-
-def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _bound(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return where chunks begin that follow each file's own grid; files that are not there too."""
     starts, lengths = files.place.starts[:, 0], files.place.lengths[:, 0]
-    edge = np.where(same, _own_edges(files, edges), edges[files.place.axes[0]])
-    total = files.place.shape[files.place.axes[0]]
+    axis = files.place.axes[0]
+    edge = np.where(same, edges_of(files.schemas, files.own, axis, edges[axis]), edges[axis])
+    total = files.place.shape[axis]
     begins, at = np.unique(starts[lengths > 0], return_index=True)
     ends = begins + lengths[lengths > 0][at]
     steps = edge[lengths > 0][at]
@@ -281,7 +263,7 @@ def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -
     gaps = gap_begins < gap_ends
     begins = np.append(begins, gap_begins[gaps])
     ends = np.append(ends, gap_ends[gaps])
-    steps = np.append(steps, np.full(int(gaps.sum()), edges[files.place.axes[0]]))
+    steps = np.append(steps, np.full(int(gaps.sum()), edges[axis]))
     counts = -(-(ends - begins) // steps)
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     bounds = np.repeat(begins, counts) + within * np.repeat(steps, counts)
@@ -293,7 +275,6 @@ def _is_number(schema: ArraySchema) -> bool:
 
 
 def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
-    """Refuse what cannot be read, or not be encoded without loss."""
     target, path = found.hybrid.target, files.member.path
     cause = None
     if any(fixed_dtype(each.data_type) is None for each in (target, *files.schemas)):
@@ -316,9 +297,11 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
 # -- decoded floats ----------------------------------------------------------------------------
 
 
-def _as_floats(files: _ArrayFiles) -> ArraySchema:
-    """Return the schema of decoded values: the float type that holds the values of all files."""
-    packings = {_types(each): each for each in files.schemas if _is_number(each)}
+def _make_float_schema(files: _ArrayFiles) -> ArraySchema:
+    packings = {}  # by what decides the type of decoded values; the values of scales do not
+    for each in filter(_is_number, files.schemas):
+        dtypes = (f"{k} {np.asarray(v).dtype}" for k, v in packing_of(each.attributes).items())
+        packings[str(each.data_type), *dtypes] = each
     kinds = {
         decoded(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
         for each in packings.values()
@@ -343,16 +326,9 @@ def _as_floats(files: _ArrayFiles) -> ArraySchema:
     )
 
 
-def _types(schema: ArraySchema) -> tuple[str, ...]:
-    """Return what decides the type of decoded values; the values of scales do not."""
-    packing = packing_of(schema.attributes)
-    return str(schema.data_type), *(f"{k} {np.asarray(v).dtype}" for k, v in packing.items())
-
-
-def _as_times(files: _ArrayFiles) -> ArraySchema:
-    """Return the schema of times that files count differently."""
-    order = files.schemas_in_order()
-    made = stored_times(order, files.member.schema)
+def _make_time_schema(files: _ArrayFiles) -> ArraySchema:
+    first = by_first_appearance(files.own, len(files.schemas)).tolist()
+    made = stored_times([files.schemas[at] for at in first], files.member.schema)
     if made is None:
         path = files.member.path
         raise CombineError(
@@ -366,14 +342,13 @@ def _as_times(files: _ArrayFiles) -> ArraySchema:
 # -- what it takes -----------------------------------------------------------------------------
 
 
-def _why(
+def _explain(
     files: _ArrayFiles,
     target: ArraySchema,
     plain: NDArray[np.bool_],
     fits: NDArray[np.bool_],
     edges: Sequence[int],
 ) -> str:
-    """Say which files are not referenced as they are, and why."""
     if files.member.as_floats:
         return "the variable becomes decoded floats"
     reasons: list[str] = []
@@ -413,13 +388,3 @@ def _why(
     if not reasons:
         reasons.append("files end within a chunk")
     return "; ".join(reasons)
-
-
-def _too_many(files: _ArrayFiles, chunks: int, edges: Sequence[int]) -> CombineError:
-    path = files.member.path
-    return CombineError(
-        f"more than {chunks:,} chunks of variable {path} would have to be stored",
-        do=remedy(path),
-        variable=path,
-        chunk_shape=list(edges),
-    )

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.joining import NUMBERS
 from icevirt.archive.plan import AxisGrid, Hybrid, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import dump
@@ -30,14 +31,6 @@ from icevirt.planning.times.calendars import SINCE_REFORM
 from icevirt.planning.times.recoding import counting_as
 from icevirt.planning.times.targets import declared, storage_of, target_of
 from icevirt.planning.times.units import counted_units, missing_of
-
-NUMBERS = frozenset(
-    (
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float32", "float64"),
-    )
-)
-"""Data types whose values can be stored anew."""
 
 _STORAGE = frozenset(("chunk shape", "codecs", "fill value"))
 _PACKED = frozenset(("data type", MEMBERS, *(f"attribute {name}" for name in PACKING)))
@@ -117,10 +110,10 @@ def refuse_expensive(arrays: Sequence[PlannedArray], spec: CombineSpec) -> None:
 
 def describe_storage(arrays: Sequence[PlannedArray]) -> list[str]:
     """Return a line for each hybrid array."""
-    return [_line(array, array.hybrid) for array in arrays if array.hybrid is not None]
+    return [_describe_array(array, array.hybrid) for array in arrays if array.hybrid is not None]
 
 
-def _line(array: PlannedArray, hybrid: Hybrid) -> str:
+def _describe_array(array: PlannedArray, hybrid: Hybrid) -> str:
     said = []
     if hybrid.chunks:
         said.append(
@@ -170,9 +163,16 @@ def size_of(count: int) -> str:
 
 
 def hybrid_counts(
-    arrays: ArrayColumns, rows: NDArray[np.integer], hybrid: Hybrid
+    arrays: ArrayColumns, rows: NDArray[np.integer], hybrid: Hybrid | None
 ) -> ReferenceCounts:
     """Return the references that stay, as far as the driver can tell, and what is stored."""
+    if hybrid is None:
+        return ReferenceCounts(
+            virtual=int(arrays.virtual[rows].sum()),
+            inline=int(arrays.inline[rows].sum()),
+            bytes_referenced=int(arrays.virtual_bytes[rows].sum()),
+            bytes_stored=int(arrays.inline_bytes[rows].sum()),
+        )
     plain = rows[hybrid.plain]
     stay = max(0, hybrid.scanned - hybrid.replaced)
     share = stay / hybrid.scanned if hybrid.scanned else 0.0
@@ -184,10 +184,12 @@ def hybrid_counts(
     )
 
 
-def hybrid_window(grid: Sequence[int], axis: int, limit: int, hybrid: Hybrid) -> tuple[int, ...]:
+def hybrid_window(
+    grid: Sequence[int], axis: int, limit: int, hybrid: Hybrid | None
+) -> tuple[int, ...]:
     """Return how many chunks a manifest spans, so that no task stores much more than others."""
     window = list(window_of(grid, axis, limit))
-    tasks = -(-hybrid.nbytes // WINDOW_BYTES)
+    tasks = 0 if hybrid is None else -(-hybrid.nbytes // WINDOW_BYTES)
     if tasks > 1 and grid[axis]:
         window[axis] = max(1, min(window[axis], -(-grid[axis] // tasks)))
     return tuple(window)
@@ -203,12 +205,12 @@ def with_grid(zarr_json: bytes, grids: Sequence[AxisGrid]) -> bytes:
     document = json.loads(zarr_json)
     document["chunk_grid"] = {
         "name": "rectilinear",
-        "configuration": {"kind": "inline", "chunk_shapes": [_lengths(grid) for grid in grids]},
+        "configuration": {"kind": "inline", "chunk_shapes": [_run_lengths(grid) for grid in grids]},
     }
     return dump(document)
 
 
-def _lengths(grid: AxisGrid) -> list[int | list[int]]:
+def _run_lengths(grid: AxisGrid) -> list[int | list[int]]:
     if grid.bounds is None:
         # every length as zarr sees it: also the last chunk is as long as the others
         return [[grid.edge, len(grid)]]
@@ -231,7 +233,7 @@ def converts(
     pair: tuple[ArraySchema, ArraySchema],
 ) -> bool:
     """Say whether files that count times differently may make one array, which is stored."""
-    counts = [_units(each) for each in pair]
+    counts = [_find_units(each) for each in pair]
     calendars = {each.calendar for each in counts if each is not None}
     counting = _COUNTING | {"attribute dtype"} if calendars == {DURATION} else _COUNTING
     rest = {name: each for name, each in unlike.items() if name not in counting}
@@ -246,18 +248,13 @@ def converts(
 
 def counts_differ(schemas: Sequence[ArraySchema]) -> bool:
     """Say whether files count times differently."""
-    counts = [_units(each) for each in schemas]
+    counts = [_find_units(each) for each in schemas]
     return None not in counts and any(each != counts[0] for each in counts)
 
 
 def stored_times(schemas: Sequence[ArraySchema], first: ArraySchema) -> ArraySchema | None:
-    """Return the schema of times that all files can be converted to; None where there is none.
-
-    Args:
-        schemas: Of the files, in their order.
-        first: The one whose attributes the array gets.
-    """
-    counts = [each for each in map(_units, schemas) if each is not None]
+    """Return the schema of times that all files can be converted to; None where there is none."""
+    counts = [each for each in map(_find_units, schemas) if each is not None]
     storage = [(storage_of(each), missing_of(each.attributes)) for each in schemas]
     number = np.arange(len(schemas))
     target = target_of(declared(counts, storage, number, number), None)
@@ -271,6 +268,6 @@ def stored_times(schemas: Sequence[ArraySchema], first: ArraySchema) -> ArraySch
     )
 
 
-def _units(schema: ArraySchema) -> TimeUnits | None:
+def _find_units(schema: ArraySchema) -> TimeUnits | None:
     is_number = isinstance(schema.data_type, str) and schema.data_type in NUMBERS
     return counted_units(schema.attributes.values) if is_number else None

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.errors import IcevirtError
 from icevirt.model.chunks import ChunkTable, ChunkType

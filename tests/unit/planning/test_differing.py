@@ -5,7 +5,7 @@ import pytest
 
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.differing import comparable, differing, of_many
-from icevirt.planning.combine.tolerance import _rounded_up
+from icevirt.planning.combine.tolerance import _round_up
 
 DAYS = {"units": "days since 2000-01-01"}
 
@@ -76,6 +76,6 @@ def test_a_tolerance_holds_for_integers_too():
 
 @pytest.mark.parametrize("value", [1e-14, 2.8e-14, 9.99e-7, 0.5, 1.0, 3e5])
 def test_a_limit_has_one_digit_and_holds(value):
-    limit = _rounded_up(value)
+    limit = _round_up(value)
     assert value < limit <= 2.1 * value
     assert len(f"{limit:e}".split("e")[0].rstrip("0")) <= 2

@@ -84,10 +84,7 @@ def by_group(dimension: str, arrays: Iterable[ArrayCoverage]) -> Coverage:
 
 
 def shares(
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    steps: int,
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], weights: NDArray[np.float64], steps: int
 ) -> NDArray[np.float64]:
     """Return the share of each part of a dimension that boxes cover.
 

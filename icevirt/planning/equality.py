@@ -67,11 +67,7 @@ def first_difference(
     if not unlike.any():
         return None
     at = tuple(int(each) for each in np.unravel_index(int(np.argmax(unlike)), one.shape))
-    return {
-        "index": list(at),
-        "first_value": _shown(one[at]),
-        "other_value": _shown(other[at]),
-    }
+    return {"index": list(at), "first_value": _shown(one[at]), "other_value": _shown(other[at])}
 
 
 def _shown(value: Any) -> Any:

@@ -470,12 +470,7 @@ def _counts(
 
 
 def _by_values(  # noqa: PLR0917 - an array, and where it goes on
-    array: PlannedArray,
-    begin: int,
-    axis: int,
-    ends: int,
-    node: ArrayNode,
-    form: StoredForm | None,
+    array: PlannedArray, begin: int, axis: int, ends: int, node: ArrayNode, form: StoredForm | None
 ) -> LengthenedArray:
     """Return what is added to values that are stored, and which of their chunks are cut anew."""
     document = document_of(node)

@@ -191,9 +191,7 @@ def _lengths(
             yield _change(path, f"length along {name}", before, after, stops=True)
 
 
-def _steps(
-    steps: Mapping[str, Mapping[tuple[int, int], list[str]]],
-) -> Iterator[PlanChange]:
+def _steps(steps: Mapping[str, Mapping[tuple[int, int], list[str]]]) -> Iterator[PlanChange]:
     for name, found in steps.items():
         for (before, after), arrays in found.items():
             what = f"steps along {name} {before:,} → {after:,} of {listed(arrays, _SHOWN)}"

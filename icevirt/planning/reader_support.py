@@ -67,11 +67,7 @@ RECTILINEAR = "array.rectilinear_chunks"
 
 
 def readers_of(
-    data_type: JSON,
-    codecs: Iterable[JSON],
-    *,
-    shape: Sequence[int] = (),
-    grid: str = "regular",
+    data_type: JSON, codecs: Iterable[JSON], *, shape: Sequence[int] = (), grid: str = "regular"
 ) -> Readers:
     """Return who decodes an array.
 

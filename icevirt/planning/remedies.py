@@ -188,12 +188,7 @@ def drop_window_fix(window: WindowTask) -> Fix:
 
 
 def instead(
-    option: str,
-    name: str,
-    there: Iterable[str],
-    *,
-    says: Any = None,
-    of: str = "combine_options",
+    option: str, name: str, there: Iterable[str], *, says: Any = None, of: str = "combine_options"
 ) -> list[Fix]:
     """Return fixes for a name in an option that means nothing: a name like it, or without it.
 

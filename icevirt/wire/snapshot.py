@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.snapshot import (
-    ArrayNode,
-    GroupNode,
-    ManifestFile,
-    ManifestRef,
-    Node,
-    Snapshot,
-)
+from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import (

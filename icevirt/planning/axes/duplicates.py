@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,11 @@ from icevirt.planning.axes.name_proposals import relative
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_of, merged, pieces_of
 from icevirt.planning.axes.placement import along, data_along, numbered
+from icevirt.planning.combine.options import Duplicates
 from icevirt.planning.remedies import choose, fix, leave_out, own_names
 
 _SHOWN = 5  # files in a message
 _NAMED = 2  # in a note
-
-type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,10 +171,7 @@ def _without(facts: CatalogFacts, gone: Sequence[CombinedVariable]) -> list[Fix]
 
 
 def _cell_lengths(
-    facts: CatalogFacts,
-    scopes: Callable[[str], DimensionScopes],
-    member: CombinedVariable,
-    at: int,
+    facts: CatalogFacts, scopes: Callable[[str], DimensionScopes], member: CombinedVariable, at: int
 ) -> NDArray[np.int64]:
     """Return the length of each cell along an axis: the member's own, else that of its file's."""
     axis = member.along[at]

@@ -283,10 +283,7 @@ def _cut_shapes(
 
 
 def _cut_digests(
-    digest: Coded,
-    is_cut: NDArray[np.bool_],
-    skip: NDArray[np.int64],
-    count: NDArray[np.int64],
+    digest: Coded, is_cut: NDArray[np.bool_], skip: NDArray[np.int64], count: NDArray[np.int64]
 ) -> Coded:
     """Let digests say which part of the values they are of; none stays none."""
     known = np.array([bool(text) for text in digest.values], np.bool_)
@@ -313,9 +310,7 @@ def _recoded(codes: NDArray[np.int64], values: Sequence[str]) -> Coded:
 
 
 def _cut_labels(
-    labels: Labels,
-    rows: NDArray[np.int64],
-    parts: Mapping[str, tuple[NDArray[np.int64], ...]],
+    labels: Labels, rows: NDArray[np.int64], parts: Mapping[str, tuple[NDArray[np.int64], ...]]
 ) -> Labels:
     """Return the labels of arrays, cut along their first axis."""
     places = labels.places(rows)

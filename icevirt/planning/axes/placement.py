@@ -536,9 +536,7 @@ def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
     return found
 
 
-def distinct_firsts(
-    values: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def distinct_firsts(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return distinct numbers, ascending, and the first place of each."""
     if (values[1:] > values[:-1]).all():  # as nearly always: nothing is sorted
         return values, values if are_all(values, len(values)) else np.arange(len(values))

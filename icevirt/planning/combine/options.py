@@ -15,7 +15,6 @@ from icevirt.archive.options import Names, Option, Options, count, mapping, name
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.axes.dates import is_date, plain_date
-from icevirt.planning.axes.duplicates import Duplicates
 from icevirt.planning.axes.file_labels import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.axes.placement import spacing_of
@@ -33,6 +32,7 @@ from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
 
 type Combine = Literal["by_coords", "nested"]
 type ChunkGrid = Literal["regular", "rectilinear"]
+type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
 type Missing = Literal["refuse", "reserve"]
 type OnMismatch = Literal["refuse", "native", "eras"]
 type LabelsLike = Labels | Mapping[str, Labels]

@@ -157,11 +157,7 @@ CHUNK_REF = Table(
 )
 ARRAY_MANIFEST = Table(
     "ArrayManifest",
-    (
-        _required("node_id", OBJECT_ID_8),
-        _required("refs", Vector(CHUNK_REF, columnar=True)),
-        EXTRA,
-    ),
+    (_required("node_id", OBJECT_ID_8), _required("refs", Vector(CHUNK_REF, columnar=True)), EXTRA),
 )
 MANIFEST = Table(
     "Manifest",
@@ -184,12 +180,7 @@ DIMENSION_SHAPE = Struct("DimensionShape", 16, 8)
 DIMENSION_SHAPE_LAYOUT = struct.Struct("<QQ")  # array_length, chunk_length
 MANIFEST_FILE_INFO_V2 = Table(
     "ManifestFileInfoV2",
-    (
-        Field("id", OBJECT_ID_12),
-        Field("size_bytes", U64),
-        Field("num_chunk_refs", U32),
-        EXTRA,
-    ),
+    (Field("id", OBJECT_ID_12), Field("size_bytes", U64), Field("num_chunk_refs", U32), EXTRA),
 )
 MANIFEST_REF = Table(
     "ManifestRef",
@@ -240,19 +231,11 @@ SNAPSHOT = Table(
 CHUNK_INDICES = Table("ChunkIndices", (_required("coords", Vector(U32)),))
 ARRAY_UPDATED_CHUNKS = Table(
     "ArrayUpdatedChunks",
-    (
-        _required("node_id", OBJECT_ID_8),
-        _required("chunks", Vector(CHUNK_INDICES, columnar=True)),
-    ),
+    (_required("node_id", OBJECT_ID_8), _required("chunks", Vector(CHUNK_INDICES, columnar=True))),
 )
 MOVE_OPERATION = Table(
     "MoveOperation",
-    (
-        Field("from", TEXT),
-        Field("to", TEXT),
-        Field("node_id", OBJECT_ID_8),
-        Field("node_type", U8),
-    ),
+    (Field("from", TEXT), Field("to", TEXT), Field("node_id", OBJECT_ID_8), Field("node_type", U8)),
 )
 NODE_SETS = (
     "new_groups",
@@ -320,11 +303,7 @@ UPDATE_TYPE = Union(
 )
 UPDATE = Table(
     "Update",
-    (
-        _required("update_type", UPDATE_TYPE),
-        Field("updated_at", U64),
-        Field("backup_path", TEXT),
-    ),
+    (_required("update_type", UPDATE_TYPE), Field("updated_at", U64), Field("backup_path", TEXT)),
 )
 REPO = Table(
     "Repo",

@@ -32,8 +32,9 @@ from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate, coordinate_of, order_files
 from icevirt.planning.axes.dates import shown_labels, written
 from icevirt.planning.remedies import build_fix, choose, fix, listed
+from icevirt.planning.times.calendars import MICROSECOND
 from icevirt.planning.times.instants import InexactError, Times, encoded_times, microseconds
-from icevirt.planning.times.units import MICROSECOND, bounds_of, missing_of, units_of
+from icevirt.planning.times.units import bounds_of, missing_of, units_of
 
 _SPARSEST = 100  # steps for each that a file holds: more are a mistake
 _TOLERANCE = 1e-6  # of a step, for numbers that are no times

@@ -26,7 +26,7 @@ REFORM = -12_219_292_800_000_000
 SINCE_REFORM = frozenset(("standard", "proleptic_gregorian"))
 _REACH = 1 << 63  # nanoseconds from 1970-01-01, of 64 bits
 _MONTHS = 12
-_SECOND = 1_000_000_000
+MICROSECOND, SECOND = 1_000, 1_000_000_000  # nanoseconds
 _FINEST = ("nanosecond", "nanoseconds")  # which cftime does not know
 _LONGEST = 64  # characters; no date needs more
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -150,7 +150,7 @@ def _by_pandas(text: str) -> tuple[int, int] | None:
         nanoseconds = int(date.value)
     except (ValueError, OverflowError):
         return None
-    if nanoseconds % _SECOND != _fraction(text):
+    if nanoseconds % SECOND != _fraction(text):
         raise UnreadError(f"in {text!r} versions of pandas read the fraction differently")
     return divmod(nanoseconds, 1000)
 

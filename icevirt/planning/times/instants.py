@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.schema import DURATION, TimeStorage, TimeUnits, UnitColumns
-from icevirt.planning.times.calendars import REFORM
-from icevirt.planning.times.units import MICROSECOND, SECOND
+from icevirt.planning.times.calendars import MICROSECOND, REFORM, SECOND
 
 _LONGEST = 1 << 62  # microseconds; 146,000 years
 _FINEST = float(1 << 63)  # nanoseconds

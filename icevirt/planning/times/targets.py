@@ -30,7 +30,7 @@ from icevirt.archive.schema import (
 )
 from icevirt.model import paths
 from icevirt.model.json import JSON
-from icevirt.planning.times.calendars import REFORM, SINCE_REFORM
+from icevirt.planning.times.calendars import MICROSECOND, REFORM, SECOND, SINCE_REFORM
 from icevirt.planning.times.instants import (
     NO_TIME,
     CountColumns,
@@ -43,8 +43,6 @@ from icevirt.planning.times.instants import (
 )
 from icevirt.planning.times.units import (
     LADDER,
-    MICROSECOND,
-    SECOND,
     bounds_of,
     coarsest,
     counted_units,

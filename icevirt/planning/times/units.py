@@ -19,11 +19,15 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DURATION, Recoding, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
-from icevirt.planning.times import calendars
-from icevirt.planning.times.calendars import UnreadError, plain_text, read_reference
+from icevirt.planning.times.calendars import (
+    MICROSECOND,
+    NAMES,
+    SECOND,
+    UnreadError,
+    plain_text,
+    read_reference,
+)
 
-MICROSECOND = 1_000
-SECOND = 1_000_000_000
 _STEPS = {  # nanoseconds, and the names that xarray knows
     "nanosecond": 1,
     "microsecond": MICROSECOND,
@@ -69,7 +73,7 @@ def _read(units: str, calendar: str) -> TimeUnits | str:
     if found is None:
         return f"xarray reads no times from {units!r}"
     unit, name = found["unit"].lower(), calendar_called(calendar)
-    if name not in calendars.NAMES:
+    if name not in NAMES:
         return f"xarray knows no calendar {calendar!r}"
     step = _OF_EVERY_CALENDAR.get(unit) or _OF_CALENDAR.get(name, {}).get(unit)
     if step is None:

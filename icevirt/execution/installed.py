@@ -28,14 +28,19 @@ def look(names: Mapping[str, str], *, reads_code: bool) -> dict[str, Any]:
         names: Requirements by the names under which packages are imported.
         reads_code: Whether to sum up all modules of icevirt.
     """
-    spec = _find("icevirt")
+    spec, version = _find("icevirt"), None
+    if spec is not None:
+        path = os.path.join(os.path.dirname(str(spec.origin)), "version.py")
+        loader: Any = spec.loader  # of a folder or an archive; both read files
+        text = re.search("__version__ *= *[\"']([^\"']+)", loader.get_data(path).decode())
+        version = text.group(1) if text else ""
     return {
         "host": socket.gethostname(),
         "place": os.getcwd(),
         "python": "{}.{}".format(*sys.version_info[:2]),
         "executable": sys.executable or "python",
         "packages": {name: _version_of(name, names[name]) for name in names},
-        "icevirt": None if spec is None else _icevirt_of(spec),
+        "icevirt": version,
         "code": _digest(spec) if reads_code and spec is not None else "",
         "scanners": _scanners(),
     }
@@ -118,13 +123,6 @@ def _version_of(name: str, requirement: str) -> str | None:
         return importlib.metadata.version(re.split("[<>=]", requirement)[0])
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def _icevirt_of(spec: ModuleSpec) -> str:
-    path = os.path.join(os.path.dirname(str(spec.origin)), "version.py")
-    loader: Any = spec.loader  # of a folder or an archive; both read files
-    text = re.search("__version__ *= *[\"']([^\"']+)", loader.get_data(path).decode())
-    return text.group(1) if text else ""
 
 
 def _digest(spec: ModuleSpec) -> str:

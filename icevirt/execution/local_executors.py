@@ -253,7 +253,6 @@ class ProcessExecutor(LocalShuffle):
         return last.decode(errors="replace").strip()
 
     def _stop(self) -> None:
-        """End all children at once."""
         with self._lock:
             self._stopped = True
         for child in self._children:

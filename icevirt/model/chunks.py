@@ -306,16 +306,7 @@ class ChunkTable:
 
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> ChunkTable:
         """Return the given rows (or those where a mask is true); shared columns stay whole."""
-        return ChunkTable(
-            index=self.index[rows],
-            kind=self.kind[rows],
-            source=self.source[rows],
-            offset=self.offset[rows],
-            length=self.length[rows],
-            locations=self.locations,
-            chunk_ids=self.chunk_ids,
-            inline=self.inline,
-        )
+        return replace(self, index=self.index[rows], **{n: getattr(self, n)[rows] for n in _ROWS})
 
     def reindexed(self, index: NDArray[np.integer]) -> ChunkTable:
         """Return the same references, each row at another index; their order is kept."""

@@ -44,7 +44,6 @@ from icevirt.tasks.table_rows import (
     MOST_PARTITIONS,
     ManifestPiece,
     PieceArray,
-    TableShare,
     narrowed,
     planned,
     rows_of,
@@ -195,29 +194,24 @@ class TableReader(SentBySpark, DataSourceReader):
         return {}
 
     def __init__(self, storage: Storage, query: TableQuery) -> None:
-        self._storage, self._query = storage, query
+        self._storage, self._query, self._pushed = storage, query, Pushed()
 
     def partitions(self) -> list[InputPartition]:
         """Return a partition for each manifest; one for all, if references are counted."""
         at_most = MOST_PARTITIONS if self._query.table == "references" else 1
         shares = planned(self._storage, self._query, at_most=at_most)
-        return [InputPartition(share) for share in self._keep(shares)] or [InputPartition(None)]
+        if not self._pushed.is_empty():
+            shares = narrowed(shares, self._pushed.keeps)
+        return [InputPartition(share) for share in shares] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         if partition.value is not None:
             yield from rows_of(partition.value)
 
-    def _keep(self, shares: tuple[TableShare, ...]) -> tuple[TableShare, ...]:
-        return shares
-
 
 class FilteringTableReader(TableReader):
     """Reads only manifests in which rows can lie that pass the filters."""
-
-    def __init__(self, storage: Storage, query: TableQuery) -> None:
-        super().__init__(storage, query)
-        self._pushed = Pushed()
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  # Spark's name
         """Take filters; Spark applies all of them again to the rows."""
@@ -225,9 +219,6 @@ class FilteringTableReader(TableReader):
             for each in filters:
                 self._pushed.add(each)
         return filters
-
-    def _keep(self, shares: tuple[TableShare, ...]) -> tuple[TableShare, ...]:
-        return shares if self._pushed.is_empty() else narrowed(shares, self._pushed.keeps)
 
 
 def query_of(options: Mapping[str, str]) -> tuple[Storage, TableQuery]:

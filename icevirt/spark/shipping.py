@@ -138,7 +138,6 @@ def archive_of_icevirt() -> str:
 
 
 def _contents() -> Iterator[tuple[str, bytes]]:
-    """Yield the path and content of every file of the archive."""
     for package in _PACKAGES:
         spec = importlib.util.find_spec(package)
         for top in (spec.submodule_search_locations or ()) if spec else ():

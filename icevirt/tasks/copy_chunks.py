@@ -136,7 +136,7 @@ def copy_chunks(task: CopyTask) -> Copied:
         index.append(table.index[rows])
         if not task.is_plan:
             manifest.refuse_loss()
-            written.append(_manifest(task, key, copied(locator, table, rows, kept)))
+            written.append(_write_manifest(task, key, copied(locator, table, rows, kept)))
     ndim = len(node.num_chunks)
     return Copied(
         manifests=tuple(written),
@@ -159,7 +159,7 @@ def encode_chunks(task: CopyTask) -> Copied:
 
     table = encoded(values, array.dtype, task.zarr_json, task.box, kept)
     return Copied(
-        manifests=(_manifest(task, b"", table),),
+        manifests=(_write_manifest(task, b"", table),),
         chunks=len(table),
         bytes_stored=int(table.length.sum()),
     )
@@ -261,8 +261,7 @@ class KeptChunks:
         return table
 
 
-def _manifest(task: CopyTask, replaces: bytes, table: ChunkTable) -> WrittenManifest:
-    """Write a manifest of one array."""
+def _write_manifest(task: CopyTask, replaces: bytes, table: ChunkTable) -> WrittenManifest:
     table = chunk_tables.compact(table)
     ids = [ObjectId12(row.tobytes()) for row in table.chunk_ids]
     content_names.record(task.repo, column(ids))

@@ -135,7 +135,6 @@ class _Relocating:
             hit=hit,
             rows=rows,
             files=files,
-            new=list(absolute),
             texts=texts,
             is_new_text=not bool(follows.all()) if len(hit) else False,
             absolute=int((~is_named).sum()),
@@ -254,7 +253,6 @@ class _PartAtOld:
     hit: NDArray[np.int64]  # their numbers
     rows: NDArray[np.int64]  # of references to them
     files: list[_File]
-    new: list[str]  # absolute URLs
     texts: Strings  # as references hold them
     is_new_text: bool  # whether one of them changes
     absolute: int  # locations that no container's name begins

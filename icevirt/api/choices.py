@@ -278,7 +278,16 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
             )
         return dict(given)
     if is_pattern(given):
-        return dict.fromkeys(_labelled(str(given), dimensions), given)
+        found = NamePattern.of(str(given)).names
+        if unknown := [name for name in found if name not in dimensions]:
+            raise InvalidInputError(
+                "the pattern of the labels names dimensions that are not in concat_dim",
+                do="Add them to concat_dim (on the command line --concat-dim), or write * in their"
+                " place.",
+                unknown=unknown,
+                concat_dim=list(dimensions),
+            )
+        return dict.fromkeys(found, given)
     if len(dimensions) != 1:
         raise InvalidInputError(
             "labels need a new dimension, but "
@@ -288,20 +297,6 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
             concat_dim=list(dimensions),
         )
     return {dimensions[0]: given}
-
-
-def _labelled(pattern: str, dimensions: Sequence[str]) -> tuple[str, ...]:
-    """Return the dimensions that a pattern of names labels."""
-    found = NamePattern.of(pattern).names
-    if unknown := [name for name in found if name not in dimensions]:
-        raise InvalidInputError(
-            "the pattern of the labels names dimensions that are not in concat_dim",
-            do="Add them to concat_dim (on the command line --concat-dim), or write * in their"
-            " place.",
-            unknown=unknown,
-            concat_dim=list(dimensions),
-        )
-    return found
 
 
 def dimensions_in(labels: LabelsLike | None) -> tuple[str, ...]:

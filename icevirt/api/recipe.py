@@ -209,12 +209,12 @@ _PATHS_AS_VALUES = ("publish_as", "containers")
 def each_moved(found: Mapping[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
     """Return arguments with other paths, those in tables of options too."""
     return {
-        key: each_moved(value, move) if key in BY_KEYWORD else _moved(key, value, move)
+        key: each_moved(value, move) if key in BY_KEYWORD else _move(key, value, move)
         for key, value in found.items()
     }
 
 
-def _moved(key: str, value: Any, move: Callable[[str], str]) -> Any:
+def _move(key: str, value: Any, move: Callable[[str], str]) -> Any:
     if key in _PATHS:
         return _each(value, move)
     if not isinstance(value, Mapping):
@@ -235,7 +235,7 @@ def _each(value: Any, move: Callable[[str], str]) -> Any:
     return move(value) if isinstance(value, str) else value
 
 
-def _replaced(path: str, place: Callable[[str], str]) -> str:
+def _replace_path(path: str, place: Callable[[str], str]) -> str:
     """Return a path with its mark and trailing slash, replaced in between unless it is a URL."""
     mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
     bare = spelled(bare)
@@ -247,7 +247,7 @@ def _replaced(path: str, place: Callable[[str], str]) -> str:
 def inward(path: str, folder: Path) -> str:
     """Return a path of a recipe as an absolute path."""
     own = str(folder)  # text, as in `outward`
-    return _replaced(path, lambda bare: os.path.normpath(os.path.join(own, bare)).rstrip("/"))
+    return _replace_path(path, lambda bare: os.path.normpath(os.path.join(own, bare)).rstrip("/"))
 
 
 def outward(path: str, folder: Path) -> str:
@@ -260,7 +260,7 @@ def outward(path: str, folder: Path) -> str:
             return "."
         return there.removeprefix(own.rstrip("/") + "/")
 
-    return _replaced(path, place)
+    return _replace_path(path, place)
 
 
 def toml(document: Mapping[str, Any]) -> str:

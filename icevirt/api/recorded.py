@@ -71,8 +71,8 @@ def continued(
         FormatError: What is recorded is nothing that a build writes.
     """
     scan, combine = record.get("scan", {}), record.get("combine", {})
-    asked = _given(ScanOptions, scan_options), _given(CombineOptions, combine_options)
-    commit = _given(CommitOptions, commit_options)
+    asked = _check(ScanOptions, scan_options), _check(CombineOptions, combine_options)
+    commit = _check(CommitOptions, commit_options)
     _refuse_lacking(scan, combine, *asked, commit)
     known = _usable(lambda: _scan_options(scan)), _usable(lambda: _combine_options(combine, asked))
     if "containers" not in commit and (named := combine.get("containers")):
@@ -87,7 +87,7 @@ def continued(
     )
 
 
-def _given(kind: type[Options], options: Any) -> dict[str, Any]:
+def _check(kind: type[Options], options: Any) -> dict[str, Any]:
     """Return the options that a call names, checked."""
     made = kind.of(options)
     return dict(options) if isinstance(options, Mapping) else made.chosen()

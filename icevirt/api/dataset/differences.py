@@ -324,10 +324,10 @@ def list_again(
     many = [each for each in sources if names_many(each)]
     single = [each for each in sources if not names_many(each)]
     for each in many:
-        found |= {file.url: file for file in _listed(each, since, asset)}
+        found |= {file.url: file for file in _list_source(each, since, asset)}
     for each in single:
         if source_url(each) not in held:
-            found |= {file.url: file for file in _listed(each, "", asset)}
+            found |= {file.url: file for file in _list_source(each, "", asset)}
     if found:
         found = {file.url: file for file in outside(storage, SourceFiles(found.values()))}
     if is_trusted:
@@ -349,7 +349,7 @@ def list_again(
         if file.url not in how:
             found[file.url] = file
         elif file.url not in gone:
-            again = _listed(file.url, "", None)  # of a name like a pattern there may be others
+            again = _list_source(file.url, "", None)  # of a name like a pattern there may be others
             found |= {each.url: each for each in again if each.url == file.url}
     if not found or (many and not single and 0 < len(gone) == len(held) - len(elsewhere)):
         old = quote(next((place_of(each) for each in many if not each.startswith("@")), "OLD"))
@@ -364,7 +364,7 @@ def list_again(
     return Relisted(files=found, gone=gone, unlisted=unlisted, elsewhere=elsewhere)
 
 
-def _listed(source: str, since: str, asset: str | None) -> Iterable[SourceFile]:
+def _list_source(source: str, since: str, asset: str | None) -> Iterable[SourceFile]:
     """List one source; what is not there names nothing."""
     try:
         if source.startswith("@"):

@@ -227,7 +227,7 @@ class GrowingSources:
         held = {file.url: file for file in self.listing.files}
         found = compared(given, held, self.bad, self.excluded)
         if found.changed and self.on_changed == "refuse":
-            raise _changed(found, len(held))
+            raise _refusal_of(found, len(held))
         self._found = found
         return found
 
@@ -249,7 +249,7 @@ class GrowingSources:
         return merged(self.listing.files, self.again(found), found.new)
 
 
-def _changed(found: Compared, held: int) -> SourcesChangedError:
+def _refusal_of(found: Compared, held: int) -> SourcesChangedError:
     return SourcesChangedError(
         f"{len(found.changed)} of the dataset's {held:,} files changed since it was built",
         fixes=[

@@ -29,6 +29,7 @@ from icevirt.api.dataset.end_plan import (
 from icevirt.api.dataset.events import Clock, tell
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.records import METADATA, keep_recipe, keep_record
+from icevirt.api.dataset.replacing import attributes_beside
 from icevirt.api.dataset.stored_tail import ManifestReads, StoredTail, StoredVariables, store_tail
 from icevirt.api.dataset.tail import (
     TailState,
@@ -51,7 +52,7 @@ from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, chunk_extents, document_of
+from icevirt.model.snapshot import ArrayNode, Snapshot, chunk_extents, document_of
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.planning.axes.axis_ends import labels_at_ends
@@ -65,7 +66,7 @@ from icevirt.repo.layout import WORK
 from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Below
 from icevirt.versioning.merge.build_merge import BuiltArray
-from icevirt.versioning.merge.kept_nodes import attributes_of, is_same, planned_attributes
+from icevirt.versioning.merge.kept_nodes import planned_attributes
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEW = 64
@@ -370,19 +371,12 @@ class _Grown:
         }
         if job.request.catalog is not None:
             found["catalog"] = job.request.catalog.url
-        kept = {path: names for path in self.plan.groups if (names := self._attributes(path))}
+        kept = {
+            path: names
+            for path, raw in self.plan.groups.items()
+            if (names := attributes_beside(job.tip.find(path), planned_attributes(raw)))
+        }
         return found | {"kept": kept} | ({"edited": dict(self.edited)} if self.edited else {})
-
-    def _attributes(self, path: str) -> list[str]:
-        """Return the attributes of a group that are not as the build would give them."""
-        node = self.job.tip.find(path)
-        there = attributes_of(node) if isinstance(node, GroupNode) else {}
-        own = planned_attributes(self.plan.groups[path])
-        return sorted(
-            name
-            for name, value in there.items()
-            if name not in own or not is_same(value, own[name])
-        )
 
     def keep_made(self, record: Mapping[str, Any]) -> list[Future[None]]:
         """Begin to write the recipe, and the record of what the dataset is made of now."""

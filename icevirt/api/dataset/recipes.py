@@ -37,11 +37,11 @@ def recipe_of(asked: Asked) -> KeptRecipe:
 
     Paths are absolute. Where a source cannot be listed again, the recipe names no sources.
     """
-    sources = [*_spelled(asked.named)] if is_listable(asked.named) else []
+    sources = [*_spell(asked.named)] if is_listable(asked.named) else []
     choices = asked.choices
     options = {
         "scan_options": choices.scan.chosen(),
-        "combine_options": _named(choices.combine.chosen()),
+        "combine_options": _name_function(choices.combine.chosen()),
         "commit_options": asked.commit.chosen(),
     }
     for name in _OF_ONE_COMMIT:
@@ -92,7 +92,7 @@ def continued_recipe(
     return known if tomllib.loads(known.text) == document else found
 
 
-def _named(combine: dict[str, Any]) -> dict[str, Any]:
+def _name_function(combine: dict[str, Any]) -> dict[str, Any]:
     """Return options with the name of a function in its place; one that has none is left out."""
     function = combine.get("preprocess")
     if function is not None and not isinstance(function, str):
@@ -118,7 +118,7 @@ def _storable(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _spelled(sources: Any) -> Iterator[str]:
+def _spell(sources: Any) -> Iterator[str]:
     for each in each_source(sources):
         text = os.fspath(each)
         mark, bare = ("@", text[1:]) if text.startswith("@") else ("", text)
@@ -136,7 +136,7 @@ def note_of(sources: Any) -> str:
             "an update cannot list these sources again (stdin, a table or a catalog): pass new"
             " files to `icevirt append`, or a recipe to `icevirt update`"
         )
-    texts = [*_spelled(sources)]
+    texts = [*_spell(sources)]
     if len(texts) < 2 or any(map(names_many, texts)):  # a single one was meant
         return ""
     return (

@@ -300,14 +300,13 @@ class Carried:
 def _kept(base: Snapshot, claim: Claim, groups: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the attributes of groups that others gave them, by path."""
     for path in groups:
-        node = base.find(path)
-        if not isinstance(node, GroupNode):
-            continue
-        own = claim.attributes(path)
-        names = sorted(
-            name
-            for name, value in attributes_of(node).items()
-            if name not in own or not is_same(value, own[name])
-        )
-        if names:
+        if names := attributes_beside(base.find(path), claim.attributes(path)):
             yield path, names
+
+
+def attributes_beside(node: Node | None, own: Mapping[str, Any]) -> list[str]:
+    """Return the attributes of a group that are not as a build gives them."""
+    there = attributes_of(node) if isinstance(node, GroupNode) else {}
+    return sorted(
+        name for name, value in there.items() if name not in own or not is_same(value, own[name])
+    )

@@ -419,12 +419,12 @@ def scan_and_infer(
     if tolerance is None or job.options.concat_dims or len(job.files) < 2:
         return job, scan_missing(executor, job)
     known = begin_scan(job)
-    found = _compared(executor, job, known, tolerance)
+    found = _compare_ends(executor, job, known, tolerance)
     later = job if found.dimensions is None else _along(job, found.dimensions)
     known = job.settled() if found.files else known
     scanned = found.files + scan_missing(executor, later, known, ends=found.files)
     if found.dimensions is None:  # no file near an end is good, or one ends its process
-        found = _compared(executor, job, job.settled(), tolerance)
+        found = _compare_ends(executor, job, job.settled(), tolerance)
     if not found.dimensions:
         found = EndsFound(dimensions=_among_all(executor, job, tolerance))
     return _along(job, found.dimensions), scanned
@@ -437,7 +437,7 @@ def _along(job: Scan, dimensions: tuple[str, ...] | None) -> Scan:
     return replace(job, options=replace(job.options, concat_dim=concat_dim))
 
 
-def _compared(
+def _compare_ends(
     executor: Executor, job: Scan, known: CatalogLookup, tolerance: Mapping[str, float]
 ) -> EndsFound:
     """Compare the first good file and the last; those that the catalog lacks are scanned."""

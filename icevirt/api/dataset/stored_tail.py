@@ -129,7 +129,7 @@ def store_tail(
         OtherwiseError: Stored values are not stored any more, or cut in another way.
     """
     count = sum(len(table) for _, table in added.references) + len(growth.values)
-    joined = _joined(tip, growth, hot, count)
+    joined = _find_hot(tip, growth, hot, count)
     needed = {ref.object_id for each in growth.values for ref in each.node.manifests}
     needed |= {key for each in growth.stored for key in each.manifests_changed}
     needed |= set() if joined is None else {joined}
@@ -144,7 +144,7 @@ def store_tail(
     of_stored = {each.node.id for each in growth.stored}
     references = [(key, table) for key, table in added.references if key not in of_stored]
     values += [
-        pool.submit(_with_stored, variables, each, _joined_of(added, each), manifests)
+        pool.submit(_with_stored, variables, each, _references_of(added, each), manifests)
         for each in growth.stored
     ]
     by_id = {each.node.id: each for each in growth.references}
@@ -162,7 +162,7 @@ def store_tail(
     listed = pool.submit(content_names.record, assets.storage, column(ids))
     if joined is not None:
         tables = _beside(tables, joined, manifests[joined].arrays)
-    found = list(_encoded(assets, tables))
+    found = list(_encode(assets, tables))
     writes = [pool.submit(assets.storage.put, path, raw) for _, path, raw, _ in found]
     many = sum(len(one) for each in chunks.values() for one in each) > MAX_LISTED
     infos = [info for info, *_ in found]
@@ -184,7 +184,7 @@ def _in_order(parts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
     return index[np.lexsort(index.T[::-1])] if index.shape[1] else index
 
 
-def _joined(tip: Snapshot, growth: Lengthened, hot: str, count: int) -> ObjectId12 | None:
+def _find_hot(tip: Snapshot, growth: Lengthened, hot: str, count: int) -> ObjectId12 | None:
     """Return the hot manifest if the new references have room in it."""
     if not hot:
         return None
@@ -211,7 +211,7 @@ def _beside(
     return found
 
 
-def _encoded(
+def _encode(
     assets: Assets, tables: Sequence[_Table]
 ) -> Iterator[tuple[ManifestFile, str, bytes, list[_Table]]]:
     """Yield few manifests, none with two tables of an array: facts, path, bytes, tables."""
@@ -309,7 +309,7 @@ def _with_stored(
     return _Table(array=each, table=table, replaces=each.manifests_changed), written
 
 
-def _joined_of(added: AddedChunks, each: LengthenedArray) -> ChunkTable:
+def _references_of(added: AddedChunks, each: LengthenedArray) -> ChunkTable:
     """Return the references that are added to an array."""
     tables = [table for key, table in added.references if key == each.node.id and len(table)]
     return ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(each.node.shape))

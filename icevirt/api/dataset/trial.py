@@ -122,7 +122,7 @@ def scanned(
     if again:
         known = before.settled()
         described = np.flatnonzero(known.part >= 0)
-        note = _forgotten(before, known, described)
+        note = _forget_files(before, known, described)
     job = request.scan(files)
     count = scan_missing(executor, job)
     known = job.settled()
@@ -138,12 +138,12 @@ def scanned(
             bad = {each.url for each in closed.bad}
             good = [at for at in described.tolist() if before.files.urls[at] not in bad]
             if len(good) < len(described):
-                _forgotten(before, known, np.array(good, np.int64))
+                _forget_files(before, known, np.array(good, np.int64))
                 job.catalog.delete(note)
     return count, closed.bad
 
 
-def _forgotten(scan: Scan, known: CatalogLookup, at: NDArray[np.int64]) -> str:
+def _forget_files(scan: Scan, known: CatalogLookup, at: NDArray[np.int64]) -> str:
     """Let the catalog forget some of the files of a scan; return the note that says so."""
     if not len(at):
         return ""
@@ -248,10 +248,10 @@ class _MisfitSearch:
         """Take all files of a kind, or find those that fit."""
         if len(some) < _KIND or not self._left:
             return self.add(some)
-        refused = self._refused(some)
+        refused = self._attempt(some)
         if refused is None:
             return self._accepted.extend(some)
-        ends = [self._refused([some[0]]), self._refused([some[-1]])]
+        ends = [self._attempt([some[0]]), self._attempt([some[-1]])]
         if any(each is None or isinstance(each, OverlapError) for each in ends):
             return self.add(some)  # steps are each file's own, and say nothing of the others
         if len({each.code for each in ends if each is not None}) > 1:
@@ -269,7 +269,7 @@ class _MisfitSearch:
             why = "not tried: too many others fit not"
             self.held += [held_file(each, UNTRIED, why) for each in some]
             return
-        refused = self._refused(some)
+        refused = self._attempt(some)
         if refused is None:
             self._accepted.extend(some)
         elif len(some) == 1:
@@ -279,7 +279,7 @@ class _MisfitSearch:
             self.add(some[:middle])
             self.add(some[middle:])
 
-    def _refused(self, some: Sequence[SourceFile]) -> IcevirtError | None:
+    def _attempt(self, some: Sequence[SourceFile]) -> IcevirtError | None:
         self._left = max(0, self._left - 1)
         return self._fits([*self._accepted, *some])
 

@@ -92,10 +92,10 @@ class UpdateSteps:
             raise
 
     def _done(self, starter: ExecutorStarter, clock: Clock) -> UpdateReport:
-        quick = self._appended(clock)
+        quick = self._append_few(clock)
         if isinstance(quick, UpdateReport):
             return quick
-        count, held = self._scanned(starter, clock)
+        count, held = self._scan(starter, clock)
         count += quick.scanned
         made = self._without_plan(held, clock)
         if made is not None:
@@ -107,9 +107,9 @@ class UpdateSteps:
         if not self.work.differs(held):
             return self._nothing(held, clock)
         if self.work.call.dry_run:
-            return self._planned(held, starter, clock)
+            return self._plan(held, starter, clock)
         try:
-            report = self._committed(held, starter, clock)
+            report = self._commit(held, starter, clock)
         except MISFITS as error:
             if not self.work.left(held) or not is_misfit(error):
                 raise
@@ -120,12 +120,10 @@ class UpdateSteps:
                     raise error from None
             if not self.work.differs(held):
                 return self._nothing(held, clock)
-            report = self._committed(held, starter, clock)
+            report = self._commit(held, starter, clock)
         return replace(report, files_scanned=report.files_scanned + count)
 
-    def _scanned(
-        self, starter: ExecutorStarter, clock: Clock
-    ) -> tuple[int, tuple[FileHeldBack, ...]]:
+    def _scan(self, starter: ExecutorStarter, clock: Clock) -> tuple[int, tuple[FileHeldBack, ...]]:
         """Scan the candidates; return how many were scanned, and which are bad."""
         candidates = self.work.found.candidates
         if not candidates:
@@ -142,9 +140,9 @@ class UpdateSteps:
         refused = self.work.refused_before(held)
         if refused and not self.work.differs((*held, *refused)) and self.work.is_as_tried:
             return self._nothing((*held, *refused), clock)  # as they are, they are refused again
-        return self._appended_scanned(held, refused, clock)
+        return self._append_scanned(held, refused, clock)
 
-    def _appended_scanned(
+    def _append_scanned(
         self, held: Sequence[FileHeldBack], refused: Sequence[FileHeldBack], clock: Clock
     ) -> UpdateReport | None:
         """Append files behind the last step that were scanned, whatever else is held back.
@@ -169,7 +167,7 @@ class UpdateSteps:
                 return self._with(report, made)
         return None
 
-    def _appended(self, clock: Clock) -> UpdateReport | NotFlat:
+    def _append_few(self, clock: Clock) -> UpdateReport | NotFlat:
         """Append a few files behind the last step, if nothing else is to be done."""
         found = self.work.found
         is_more = (
@@ -208,7 +206,7 @@ class UpdateSteps:
 
         return misfits(kinds(self.work.request, left), fits)
 
-    def _committed(
+    def _commit(
         self, held: Sequence[FileHeldBack], starter: ExecutorStarter, clock: Clock
     ) -> UpdateReport:
         accepted = self.work.left(held)
@@ -223,7 +221,7 @@ class UpdateSteps:
         request = self.work.committing(report, held, held=self.work.held(accepted, files))
         return self._with(report, until_unchanged(request, lambda: files, starter, clock))
 
-    def _planned(
+    def _plan(
         self, held: tuple[FileHeldBack, ...], starter: ExecutorStarter, clock: Clock
     ) -> UpdateReport:
         work = self.work
@@ -295,7 +293,7 @@ class VariablesWork:
         base, carried = target.snapshot(), Carried.of(target)
         own = [path for path, node in carried.made.items() if isinstance(node, ArrayNode)]
         there = {path for path in own if base.find(path) is not None}
-        paths = tuple(dict.fromkeys(_found(work.call.variables, there, target.group)))
+        paths = tuple(dict.fromkeys(_find_paths(work.call.variables, there, target.group)))
         if taken := {path: carried.edited[path] for path in paths if path in carried.edited}:
             raise PlanChangedError(
                 "others changed what would be made anew: "
@@ -352,7 +350,7 @@ class VariablesWork:
             )
             facts = planned.facts
             whole, moved = request.published(facts, planned.plan)
-            plan = replace(whole, arrays=tuple(self._chosen(whole)))
+            plan = replace(whole, arrays=tuple(self._choose(whole)))
         build_id = str(work.record["build_id"])
         record = work.target.record(digest_of(build_id, str(self.base.id), list(self.paths)))
         job = Job(build_id=build_id, scan=planned.scan, target=work.target, record=record)
@@ -382,7 +380,7 @@ class VariablesWork:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _chosen(self, plan: BuildPlan) -> Iterator[PlannedArray]:
+    def _choose(self, plan: BuildPlan) -> Iterator[PlannedArray]:
         """Yield the arrays of the variables, each as long as it is."""
         arrays = {array.path: array for array in plan.arrays}
         for path in self.paths:
@@ -451,7 +449,7 @@ class VariablesWork:
         return found
 
 
-def _found(given: Sequence[str], there: Collection[str], group: str) -> Iterator[str]:
+def _find_paths(given: Sequence[str], there: Collection[str], group: str) -> Iterator[str]:
     """Yield the paths of variables by their names or paths.
 
     Raises:

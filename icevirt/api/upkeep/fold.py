@@ -107,7 +107,7 @@ class _Folding:
             self.joined, self.done = joined, _written(assets, config, tip, runs)
         written, refs = self.done
         nodes = tuple(
-            _folded(node, runs[node.path], refs[node.path])
+            _fold(node, runs[node.path], refs[node.path])
             if isinstance(node, ArrayNode) and node.path in runs
             else node
             for node in tip.nodes
@@ -146,7 +146,7 @@ def _keep_records(
             carried.keep(head.storage, carried.going_on, nodes)
 
 
-def _folded(node: ArrayNode, run: Sequence[ManifestRef], refs: Sequence[ManifestRef]) -> ArrayNode:
+def _fold(node: ArrayNode, run: Sequence[ManifestRef], refs: Sequence[ManifestRef]) -> ArrayNode:
     kept = [ref for ref in node.manifests if ref not in run]
     made = array_of(node.path, node.user_data, node.id, (*kept, *refs))
     return replace(made, extra=node.extra)
@@ -169,7 +169,7 @@ def _written(
         for path, (_, table) in pile.items():
             refs[path].append(ManifestRef(object_id=info.id, extents=table.extents()))
 
-    for path, key, table in _joined(assets, config, tip, runs):
+    for path, key, table in _join_tables(assets, config, tip, runs):
         size = sum(len(each) for _, each in open_pile.values()) + len(table)
         if len(table) >= SHARED_REFERENCES:
             write({path: (key, table)})
@@ -183,7 +183,7 @@ def _written(
     return written, refs
 
 
-def _joined(
+def _join_tables(
     assets: Assets,
     config: RepositoryConfig,
     tip: Snapshot,

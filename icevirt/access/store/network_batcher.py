@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from asyncio import Task, TimerHandle, get_running_loop
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.access.store.loop_tasks import started
 from icevirt.objects import remote
 from icevirt.objects.answers import Body, ObjectBytes
 from icevirt.objects.remote import RemoteRange
@@ -38,12 +37,16 @@ type Give = Callable[[Body | Exception], None]
 
 type Wanted = tuple[RemoteRange, Give]
 
+type Start = Callable[[Coroutine[Any, Any, Any], set[Task[Any]]], Task[Any]]
+"""Starts a task and keeps it among others until it is done."""
+
 
 class NetworkBatcher:
     """What one event loop fetches from elsewhere. Only in the thread of the loop."""
 
-    def __init__(self) -> None:
-        self._ahead = ReadAhead()
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._ahead = ReadAhead(start)
         self._held: list[Wanted] = []
         self._timer: TimerHandle | None = None
         self._tasks: set[Task[Any]] = set()
@@ -72,7 +75,7 @@ class NetworkBatcher:
             self._timer = None
         wanted, self._held = self._held, []
         self._due = 0
-        started(self._fetched(wanted), self._tasks)
+        self._start(self._fetched(wanted), self._tasks)
 
     async def _fetched(self, wanted: Sequence[Wanted]) -> None:
         loop = get_running_loop()
@@ -130,7 +133,8 @@ class _Reading:
 class ReadAhead:
     """What was fetched ahead in one event loop. Only in the thread of the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Start) -> None:
+        self._start = start
         self._readings: OrderedDict[object, _Reading] = OrderedDict()
         self._tasks: set[Task[Any]] = set()
 
@@ -143,7 +147,7 @@ class ReadAhead:
             if windows is None or any(each.failed for each in windows):
                 rest.append((part, give))
             elif not all(each.answer.done() for each in windows):
-                started(_given(part, give, windows), self._tasks)
+                self._start(_given(part, give, windows), self._tasks)
             elif isinstance(body := _within(part, windows), Exception):
                 rest.append((part, give))
             else:
@@ -188,7 +192,7 @@ class ReadAhead:
             if not task.cancelled() and task.exception() is None:
                 reading.is_over |= len(task.result().body) < stop - start
 
-        task = started(part.source.get_async(start, stop), self._tasks)
+        task = self._start(part.source.get_async(start, stop), self._tasks)
         task.add_done_callback(arrived)
         window = _Window(start, stop, task, get_running_loop().time() + _OLD)
         reading.windows = [*reading.windows[-1:], window]

@@ -3,29 +3,39 @@
 Bytes that the kernel holds in memory are read at once, because a hop to a thread costs more than
 most local reads. Reads that block run in a thread, in a few if they take long, and remote reads are
 fetched together. One failure fails one request.
+
+zarr requests all chunks of an array, ten at a time, and raises the first error. Its other requests
+stay in its event loop, which runs in a thread of its own. When the process ends then, Python
+reports each one as a task that was destroyed or whose exception was never retrieved: hundreds of
+lines below the error. The same follows an interrupted read. So readers that are left are cancelled
+before zarr stops its loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import time
-from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Sequence
+from asyncio import AbstractEventLoop, Future, Task
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import sub
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from zarr.abc.store import ByteRequest
 
 from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InMemory, InObject, InSource, Range, is_away
-from icevirt.access.store.loop_tasks import end_with_process, started
 from icevirt.access.store.reading import SessionReader
 
 if TYPE_CHECKING:
     from icevirt.access.store.network_batcher import NetworkBatcher
     from icevirt.objects.answers import Body
+
 
 _THREADS = 4
 _WORTH = 0.001  # seconds of reading, below which more threads cost more than they save
@@ -148,7 +158,7 @@ class RequestBatcher:
             return list(pairs)
         from icevirt.access.store.network_batcher import NetworkBatcher
 
-        self._away.setdefault(loop, NetworkBatcher()).fetch(away)
+        self._away.setdefault(loop, NetworkBatcher(started)).fetch(away)
         return [pair for pair in pairs if not is_away(pair[1])]
 
     def _locate(self, wanted: GroupedRequests) -> list[Outcome]:
@@ -268,3 +278,49 @@ async def _or_error[A, B](
         return await asyncio.to_thread(work, arguments)
     except RuntimeError as error:
         return [error] * count
+
+
+_PATIENCE = 1.0  # seconds that the end of a process waits for them
+
+_background: WeakSet[Task[Any]] = WeakSet()
+_readers: WeakKeyDictionary[AbstractEventLoop, set[CodeType]] = WeakKeyDictionary()
+
+
+def started[T](work: Coroutine[Any, Any, T], tasks: set[Task[Any]]) -> Task[T]:
+    """Start a task and keep it among others until it is done: the loop has no strong reference."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    _background.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
+def end_with_process(loop: AbstractEventLoop) -> None:
+    """Cancel what is left of tasks that run the code of the current one, when the process ends."""
+    task = asyncio.current_task(loop)
+    code = getattr(task and task.get_coro(), "cr_code", None)
+    if code is not None:
+        _readers.setdefault(loop, set()).add(code)
+
+
+def _end_readers() -> None:
+    # zarr was imported before this module, so its function that stops the loop runs after this one
+    for loop, codes in list(_readers.items()):
+        if loop.is_running():
+            with suppress(TimeoutError, RuntimeError):  # it hangs, or was just closed
+                asyncio.run_coroutine_threadsafe(_end(codes), loop).result(_PATIENCE)
+
+
+async def _end(codes: set[CodeType]) -> None:
+    left = [
+        task
+        for task in asyncio.all_tasks()
+        if task in _background or getattr(task.get_coro(), "cr_code", None) in codes
+    ]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+atexit.register(_end_readers)
+os.register_at_fork(after_in_child=_readers.clear)  # loops of the parent do not run in a child

@@ -44,7 +44,7 @@ from icevirt.archive.catalog import path_of, scan_of
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.relocation import Moved, MovedDataset, total
 from icevirt.archive.scanned import SourceFile, SourceFiles
-from icevirt.catalog.listings import FileListing, write_listing
+from icevirt.catalog.listings import write_listing
 from icevirt.catalog.lookup import settled
 from icevirt.catalog.part_copies import rename_files
 from icevirt.catalog.parts import complete_parts
@@ -121,28 +121,28 @@ class Renaming:
         document = tomllib.loads(kept.text)
         moved = each_moved(document, self.text)
         notes = []
-        sources = [str(each) for each in _each(moved.get("sources"))]
+        given = moved.get("sources")
+        sources = [given] if isinstance(given, str) else [str(each) for each in given or ()]
         for each in [*sources]:
             if each.startswith("@"):
                 notes.append(f"the list {each[1:]} is read as it is: let it name the new place")
-            elif self._leaves(_place(each)) and is_pattern(each.partition("://")[2] or each):
+                continue
+            place = _place(each)
+            # files move out of a directory that holds more than these
+            is_around = self.old.startswith(place) and place != self.old
+            if not is_around or self.new.startswith(place):
+                continue
+            if is_pattern(each.partition("://")[2] or each):
                 notes.append(
                     f"the pattern {each} does not reach the new place: name it with"
                     " icevirt update --recipe"
                 )
-            elif self._leaves(_place(each)):
-                sources.append(self._spelled_new())
+            else:
+                is_disk = self.new.startswith("file://")
+                sources.append(local_path(self.new) if is_disk else self.new)
         if sources:
             moved["sources"] = sources if len(sources) > 1 else moved["sources"]
         return (kept if moved == document else KeptRecipe(toml(moved))), tuple(notes)
-
-    def _leaves(self, place: str) -> bool:
-        """Say whether files move out of a directory that holds more than these."""
-        is_around = self.old.startswith(place) and place != self.old
-        return is_around and not self.new.startswith(place)
-
-    def _spelled_new(self) -> str:
-        return local_path(self.new) if self.new.startswith("file://") else self.new
 
 
 def all_names(urls: Iterable[str], moves: Iterable[tuple[str, str]]) -> frozenset[str]:
@@ -156,10 +156,6 @@ def all_names(urls: Iterable[str], moves: Iterable[tuple[str, str]]) -> frozense
         found |= more
         left += more
     return frozenset(found)
-
-
-def _each(given: Any) -> list[Any]:
-    return [given] if isinstance(given, str) else list(given or ())
 
 
 def _place(source: str) -> str:
@@ -259,7 +255,9 @@ class MovingDatasets:
             FormatError: A list of files is damaged.
         """
         self.reports, self.changed, self._made = [], {}, []
-        for group in self._groups(current):
+        history = lookup.ancestry(current.info, lookup.branch_tip(current.info, self.branch))
+        groups = {str(each.get("group")) for one in history for each in records_in(one)}
+        for group in sorted(groups):
             target = Target.at(self.head, current, branch=self.branch, group=group)
             self._one(target, manifests)
 
@@ -310,11 +308,6 @@ class MovingDatasets:
             if each.startswith(old) or old.startswith(each):
                 yield self.names.url(each) if each.startswith(old) else new
 
-    def _groups(self, current: RepoState) -> list[str]:
-        tip = lookup.branch_tip(current.info, self.branch)
-        history = lookup.ancestry(current.info, tip)
-        return sorted({str(each.get("group")) for one in history for each in records_in(one)})
-
     def _one(self, target: Target, manifests: Mapping[ObjectId12, str]) -> None:
         last = target.last_build()
         record = None if last is None else provenance_of(last, target.group)
@@ -322,38 +315,39 @@ class MovingDatasets:
             return
         new = {name: self.names.value(record[name]) for name in _NAMING if name in record}
         notes: list[str] = []
-        held, held_now = self._held(target)
+        held = left_out.held_files(self.storage, target.held_back()[0])
+        held_now = tuple(replace(each, url=self.names.url(each.url)) for each in held)
         recipe, recipe_now = self._recipe(record, notes)
-        listing = self._listing(record, notes)
+        listing = None
+        try:
+            listing = files_of_build(self.storage, record)
+        except InvalidInputError as error:
+            notes.append(error.what)
         urls = () if listing is None else listing.files.urls
         count = sum(url.startswith(self.names.old) for url in urls)
         is_same = all(new.get(name) == record.get(name) for name in _NAMING)
         if is_same and not count and recipe == recipe_now and held == held_now:
             return
-        is_trusted = bool(recipe) and (
-            self.trusted == recipe or is_remembered(self.storage.url, recipe)
-        )
+        is_trusted = self.trusted == recipe or is_remembered(self.storage.url, recipe)
         self.reports.append(
             MovedDataset(
                 group=target.group,
                 files=count,
                 recipe_before=recipe,
                 recipe=recipe_now,
-                is_trusted=is_trusted,
+                is_trusted=bool(recipe) and is_trusted,
                 notes=tuple(notes),
             )
         )
         if self.is_plan:
             return
         carried = Carried.of(target)
-        pieces: tuple[tuple[str, int], ...] = ()
         if listing is not None:
             stamps = self._stamps(listing.files)
             self.changed |= stamps
-            files = self._files(listing.files, stamps)
-            name = digest_of(listed(files))
+            files = SourceFiles(self._file(each, stamps) for each in listing.files)
+            name = new["listing"] = digest_of(listed(files))
             pieces = write_listing(Below(self.storage, WORK_FOLDER), name, files)
-            new["listing"] = name
             if (state := tail_of(self.storage, record)) is not None:
                 new["tail"] = write_tail(self.storage, self._tail(state, stamps, pieces, manifests))
         if held_now:
@@ -361,10 +355,6 @@ class MovingDatasets:
         if recipe_now:
             new["recipe"] = recipe_now
         self._made.append(({**carried.record, **new}, carried))
-
-    def _held(self, target: Target) -> tuple[Any, Any]:
-        held = left_out.held_files(self.storage, target.held_back()[0])
-        return held, tuple(replace(each, url=self.names.url(each.url)) for each in held)
 
     def _recipe(self, record: Mapping[str, Any], notes: list[str]) -> tuple[str, str]:
         """Return the digests of the recipe before and now; "" where there is none."""
@@ -377,16 +367,6 @@ class MovingDatasets:
         if not self.is_plan:
             keep_recipe(self.storage, moved)
         return known.digest, moved.digest
-
-    def _listing(self, record: Mapping[str, Any], notes: list[str]) -> FileListing | None:
-        try:
-            return files_of_build(self.storage, record)
-        except InvalidInputError as error:
-            notes.append(error.what)
-            return None
-
-    def _files(self, files: SourceFiles, stamps: Copies) -> SourceFiles:
-        return SourceFiles(self._file(each, stamps) for each in files)
 
     def _file(self, file: SourceFile, stamps: Copies) -> SourceFile:
         return stamps.get(file) or self._renamed(file)

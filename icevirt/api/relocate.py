@@ -216,7 +216,15 @@ class _RelocateWork:
         replaced = {key: info for key, info in written.items() if key in used}
         with self.clock.phase("records"):
             datasets.look(current, {key: str(i.id) for key, i in replaced.items()})
-        self._refuse_nothing(datasets)
+        is_known = self.found.references or self.found.there or decided.renamed
+        if not is_known and datasets.is_nothing:
+            raise InvalidInputError(
+                "no reference of this branch lies below the old prefix",
+                do="Name a prefix of the files as the repository has it.",
+                old=decided.old,
+                branch=self.branch,
+                containers=sorted(decided.before),
+            )
         snapshot_id, edits = None, []
         if not self.dry_run:
             datasets.exclude()
@@ -289,7 +297,8 @@ class _RelocateWork:
             )
             check_before_first(self._executor(0 if len(keys) <= _FEW else None), needs)
         running = self._executor()
-        counts = np.array([_count(base, key) for key in keys], np.int64)
+        infos = map(base.manifest, keys)
+        counts = np.array([info.num_chunk_refs if info else 0 for info in infos], np.int64)
         samples = [-1] * len(keys)
         if self.compare != "all":
             samples = [len(rows) for rows in drawn(counts, self.compare, seed=self.seed)]
@@ -364,19 +373,6 @@ class _RelocateWork:
                 self.unlike |= {each for each in some if hash_of_url(each.url) in wrong}
         self.compared |= new
         return frozenset(self.unlike & copies.keys())
-
-    def _refuse_nothing(self, datasets: MovingDatasets) -> None:
-        decided, found = self.decided, self.found
-        assert decided is not None
-        is_known = found.references or found.there or decided.renamed
-        if not is_known and datasets.is_nothing:
-            raise InvalidInputError(
-                "no reference of this branch lies below the old prefix",
-                do="Name a prefix of the files as the repository has it.",
-                old=decided.old,
-                branch=self.branch,
-                containers=sorted(decided.before),
-            )
 
     def _refuse_wrong(self) -> None:
         found = self.found
@@ -487,8 +483,3 @@ def _read_below(decided: Relocation) -> Sequence[VirtualChunkContainer]:
         above = [each for url, each in containers.items() if prefix.startswith(url)]
         found += below or sorted(above, key=lambda each: -len(each.url_prefix))[:1]
     return found
-
-
-def _count(base: Snapshot, key: ObjectId12) -> int:
-    info = base.manifest(key)
-    return 0 if info is None else info.num_chunk_refs

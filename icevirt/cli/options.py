@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -76,6 +77,9 @@ class Notation:
     kind: Any = None  # an enumeration of words
 
 
+_CONTAINER = "NAME=PREFIX, PREFIX being a URL or a directory"
+
+
 def _pair(form: str, given: object) -> tuple[str, str]:
     """Read NAME=VALUE, of which both are needed; ``form`` says how to write it."""
     name, sign, value = str(given).partition("=")
@@ -84,20 +88,12 @@ def _pair(form: str, given: object) -> tuple[str, str]:
     return name, value
 
 
-def _renamed(given: object) -> tuple[str, str]:
+def _rename(given: object) -> tuple[str, str]:
     """Read OLD=NEW."""
     old, sign, new = str(given).rpartition("=")
     if not (old and sign and new):
         raise typer.BadParameter("write it as OLD=NEW")
     return old, new
-
-
-def _container(given: object) -> tuple[str, str]:
-    return _pair("NAME=PREFIX, PREFIX being a URL or a directory", given)
-
-
-def _spaced(given: object) -> tuple[str, str]:
-    return _pair("DIM=SPACING, like time=6h", given)
 
 
 def _attribute(given: object) -> tuple[str, str, Any]:
@@ -232,15 +228,17 @@ def _json(text: str) -> Any:
 
 
 NOTATIONS: Mapping[str, Notation] = {
-    "rename": Notation(metavar="<OLD=NEW>", parser=_renamed, value=dict),
+    "rename": Notation(metavar="<OLD=NEW>", parser=_rename, value=dict),
     "attrs": Notation(metavar="<VARIABLE:NAME=VALUE>", parser=_attribute, value=attrs_of),
     "tolerance": Notation(metavar="<[NAME=]number>", parser=_tolerance, value=tolerances_of),
     "variable_policy": Notation(metavar="<[VARIABLE=]POLICY>", parser=_policy, value=dict),
     "metadata": Notation(metavar="<NAME=VALUE>", parser=_metadatum, value=dict),
     "publish_as": Notation(metavar="<FROM=TO>", parser=_moved, value=dict),
-    "containers": Notation(metavar="<NAME=PREFIX>", parser=_container, value=dict),
+    "containers": Notation(metavar="<NAME=PREFIX>", parser=partial(_pair, _CONTAINER), value=dict),
     "labels": Notation(metavar="<[DIM=]labels>", parser=_labels, value=labels_of),
-    "spacing": Notation(metavar="<DIM=SPACING>", parser=_spaced, value=dict),
+    "spacing": Notation(
+        metavar="<DIM=SPACING>", parser=partial(_pair, "DIM=SPACING, like time=6h"), value=dict
+    ),
     "data_vars": Notation(metavar="<[DIM:]NAME>", parser=_data_vars, value=data_vars_of),
     "max_bad_files": Notation(metavar="<number or share>", parser=_bad_files, repeats=False),
     "access": Notation(metavar="<PREFIX=HOW>", parser=_access, value=dict, doc=_ACCESS),

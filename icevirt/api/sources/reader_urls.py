@@ -68,8 +68,11 @@ class Publication:
                 "publish_as does not work for files of references: they point into other files",
                 do="Leave out publish_as.",
             )
-        urls = [self._moved(url) for url in plan.files.url]
-        used = set(map(self._prefix_of, plan.files.url))
+        urls, used = [], set()
+        for url in plan.files.url:
+            before, after = next((p for p in self.prefixes if url.startswith(p[0])), ("", ""))
+            used.add(before)
+            urls.append(_below(after, unquote(url.removeprefix(before))) if before else url)
         if missed := [before for before, _ in self.prefixes if before not in used]:
             raise InvalidInputError(
                 "no file lies below this prefix of publish_as",
@@ -91,15 +94,6 @@ class Publication:
                 files=wrong[:_SHOWN],
             )
         return tuple(found[url] for url in urls)
-
-    def _prefix_of(self, url: str) -> str | None:
-        return next((before for before, _ in self.prefixes if url.startswith(before)), None)
-
-    def _moved(self, url: str) -> str:
-        for before, after in self.prefixes:
-            if url.startswith(before):
-                return _below(after, unquote(url.removeprefix(before)))
-        return url
 
     def _there(self, urls: Sequence[str]) -> dict[str, SourceFile]:
         """Return what is at the URLs; buckets are listed where many files lie below a prefix."""

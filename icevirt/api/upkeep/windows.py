@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -214,8 +215,8 @@ class Window:
         Raises:
             InvalidInputError: The labels are of another kind than the window, or do not increase.
         """
-        is_time = values.dtype.kind in "MO"
-        if is_time != bool(duration_of(self.text)) or values.dtype.kind not in "MOiuf":
+        kind, span = values.dtype.kind, duration_of(self.text)
+        if (kind in "MO") != bool(span) or kind not in "MOiuf":
             raise InvalidInputError(
                 "the window does not fit the labels of the dimension",
                 do='Pass a time like "90D" where labels are times, and a number where they are'
@@ -231,17 +232,14 @@ class Window:
                 dimension=dimension,
             )
         newest = values[-1]
-        kept: NDArray[np.bool_]
-        if values.dtype.kind == "M":
-            kept = values >= newest - np.timedelta64(duration_of(self.text), "us")
-            return kept
-        if values.dtype.kind == "O":
-            from datetime import timedelta
-
-            oldest = newest - timedelta(microseconds=duration_of(self.text))
-            return np.array([value >= oldest for value in values], np.bool_)
-        kept = values.astype(np.float64) >= float(newest) - self.number
-        return kept
+        if kind == "M":
+            found = values >= newest - np.timedelta64(span, "us")
+        elif kind == "O":
+            oldest = newest - timedelta(microseconds=span)
+            found = [value >= oldest for value in values]
+        else:
+            found = values.astype(np.float64) >= float(newest) - self.number
+        return np.asarray(found, np.bool_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

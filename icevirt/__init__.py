@@ -29,7 +29,7 @@ _EXPORTS = {
     "icevirt.api.views.open": "open",
     "icevirt.api.views.pages": "to_html",
     "icevirt.api.plan": "Plan plan",
-    "icevirt.api.views.progress": "ProgressBar",
+    "icevirt.display.progress": "ProgressBar",
     "icevirt.api.recipe": "dump_recipe load_recipe",
     "icevirt.api.relocate": "relocate",
     "icevirt.api.repository": "info upgrade upgrade_icechunk_repository",

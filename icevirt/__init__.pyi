@@ -93,9 +93,6 @@ from icevirt.api.views.open import (
 from icevirt.api.views.pages import (
     to_html,
 )
-from icevirt.api.views.progress import (
-    ProgressBar,
-)
 from icevirt.archive.plan import (
     BuildPlan,
 )
@@ -170,6 +167,9 @@ from icevirt.connect.options import (
 )
 from icevirt.display.events import (
     JsonFormatter,
+)
+from icevirt.display.progress import (
+    ProgressBar,
 )
 from icevirt.errors import (
     AlreadyExistsError,

@@ -154,7 +154,8 @@ def materialize(
                     message=message or f"Materialize {node.path}",
                     form=None if where else form,
                 )
-    made = work.made
+    made, is_new, copied = work.made, zarr_json is not None, stored or counted
+    is_counted = bool(stored) or not is_new
     return MaterializeReport(
         repo=storage.url,
         branch=branch,
@@ -164,27 +165,19 @@ def materialize(
         region=region,
         is_widened=is_widened,
         chunk_shape=chunk_shape(made) or (),
-        is_reencoded=zarr_json is not None,
-        chunks=_chunks(made, counted, stored, is_new=zarr_json is not None),
+        is_reencoded=is_new,
+        chunks=math.prod(made.num_chunks) if is_new else sum(each.chunks for each in copied),
         bytes_read=sum(each.bytes_read for each in counted),
-        bytes_stored=_bytes(session, made, counted, stored, is_new=zarr_json is not None),
+        bytes_stored=sum(each.bytes_stored for each in copied)
+        if is_counted
+        else _bytes(session, made),
         tasks=len(work.tasks(running)) if is_needed else 0,
         executor=running.name,
         seconds=clock.seconds,
     )
 
 
-def _chunks(made: ArrayNode, counted: list[Copied], stored: list[Copied], *, is_new: bool) -> int:
-    if is_new:
-        return math.prod(made.num_chunks)
-    return sum(each.chunks for each in stored or counted)
-
-
-def _bytes(
-    session: Session, made: ArrayNode, counted: list[Copied], stored: list[Copied], *, is_new: bool
-) -> int:
-    if stored or not is_new:
-        return sum(each.bytes_stored for each in stored or counted)
+def _bytes(session: Session, made: ArrayNode) -> int:
     from icevirt.access.store.arrays import open_array
 
     return math.prod(made.shape) * open_array(session, made.path).dtype.itemsize

@@ -8,7 +8,7 @@ what they had. Values that were copied are compared at the new place first.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -291,22 +291,23 @@ class MovingDatasets:
 
     def follow(self) -> None:
         """Carry on what is no part of a snapshot: scans, and whose recipe is trusted here."""
-        catalog = Below(self.storage, CATALOG)
         with suppress(FormatError):  # files are scanned again
-            rename_files(catalog, self.names.url, self.changed)
+            rename_files(Below(self.storage, CATALOG), self.names.url, self.changed)
         for each in self.reports:
             if each.recipe and each.is_trusted:
                 remember(self.storage.url, each.recipe)
-        remember_places(self.storage.url, self._places())
+        # directories that this user named lie elsewhere now; the caller authorized the place
+        old, new = self.names.old, self.names.new
+        remember_places(
+            self.storage.url,
+            [
+                self.names.url(each) if each.startswith(old) else new
+                for each in remembered_places(self.storage.url)
+                if each.startswith(old) or old.startswith(each)
+            ],
+        )
 
     # -- inside ------------------------------------------------------------------------------
-
-    def _places(self) -> Iterator[str]:
-        """Yield where directories that this user named lie now; the caller authorized the place."""
-        old, new = self.names.old, self.names.new
-        for each in remembered_places(self.storage.url):
-            if each.startswith(old) or old.startswith(each):
-                yield self.names.url(each) if each.startswith(old) else new
 
     def _one(self, target: Target, manifests: Mapping[ObjectId12, str]) -> None:
         last = target.last_build()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.api.dataset.events import Clock, telling_tasks
-from icevirt.api.dataset.records import METADATA, provenance_of
+from icevirt.api.dataset.records import METADATA, concat_dims, provenance_of
 from icevirt.api.dataset.replacing import Carried
 from icevirt.api.dataset.target import Target
 from icevirt.archive.plan import BuildPlan
@@ -170,8 +170,7 @@ class StoredIn:
     @property
     def growing(self) -> tuple[str, ...]:
         """The dimensions along which the dataset grows."""
-        found = self.record.get("scan", {}).get("concat_dim") or ()
-        return (found,) if isinstance(found, str) else tuple(map(str, found))
+        return concat_dims(self.record)
 
     def metadata(self, nodes: Iterable[Node], form: StoredForm | None) -> JSONObject:
         """Return what the snapshot says, and write it for the time when the snapshot is gone.

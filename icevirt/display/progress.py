@@ -132,3 +132,19 @@ def _describe(step: Progress) -> str:
     if (left := step.seconds_left) is not None and step.done < step.total:
         parts.append(f"{left:,.0f} s left")
     return ", ".join(parts)
+
+
+class ProgressBar(ProgressDisplay):
+    """Shows the long phases of a call while it runs, a bar each: pass it as ``progress``.
+
+    On a terminal the bars are on stderr. In a notebook they are below the cell; that needs the
+    package ``ipywidgets``, which Jupyter's own distributions have. They go when the block ends.
+
+    ```python
+    with icevirt.ProgressBar() as bar:
+        report = icevirt.build("archive/*.nc", "repo", progress=bar)
+    ```
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Console(stderr=True, markup=False, emoji=False, highlight=False))

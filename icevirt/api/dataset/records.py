@@ -92,6 +92,15 @@ def as_build(snapshot: SnapshotSummary, group: str) -> SnapshotSummary:
     return replace(snapshot, metadata={**snapshot.metadata, METADATA: record})
 
 
+def concat_dims(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the dimensions along which a build concatenated files, the outermost first."""
+    scan = record.get("scan")
+    found: Any = scan.get("concat_dim") if isinstance(scan, Mapping) else None
+    given = [found] if isinstance(found, str) else found
+    is_list = isinstance(given, list | tuple)
+    return tuple(name for name in given if isinstance(name, str)) if is_list else ()
+
+
 def provenance_of(
     snapshot: Snapshot | SnapshotSummary, group: str | None = None
 ) -> dict[str, Any] | None:

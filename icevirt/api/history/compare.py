@@ -9,7 +9,7 @@ from itertools import chain, takewhile
 
 import numpy as np
 
-from icevirt.api.dataset.records import moves_in, records_in
+from icevirt.api.dataset.records import concat_dims, moves_in, records_in
 from icevirt.api.history.log import Commits, record_of_build, resolved
 from icevirt.archive.reports.history import (
     DimensionGrowth,
@@ -312,20 +312,13 @@ def _steps(
     was, now = of_sides
     for group in sorted({*was, *now}):
         records = [side.get(group, ("", {}))[1] for side in (was, now)]
-        for name in dict.fromkeys(chain.from_iterable(map(_concat_dims, records))):
+        for name in dict.fromkeys(chain.from_iterable(map(concat_dims, records))):
             before, after = (
                 _length(snapshot, group, name, in_eras=record.get("eras", 1) != 1)
                 for snapshot, record in zip((old, new), records, strict=True)
             )
             if before != after:
                 yield DimensionGrowth(group=group, dimension=name, before=before, after=after)
-
-
-def _concat_dims(record: Mapping[str, object]) -> list[str]:
-    scan = record.get("scan")
-    found = scan.get("concat_dim") if isinstance(scan, Mapping) else None
-    given = [found] if isinstance(found, str) else found if isinstance(found, list) else []
-    return [name for name in given if isinstance(name, str)]
 
 
 def _length(snapshot: Snapshot, group: str, dimension: str, *, in_eras: bool) -> int:

@@ -13,7 +13,7 @@ from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.eras import of_all_eras
 from icevirt.api.dataset.files_held import WORK_FOLDER
 from icevirt.api.dataset.left_out import held_files
-from icevirt.api.dataset.records import provenance_of
+from icevirt.api.dataset.records import concat_dims, provenance_of
 from icevirt.api.dataset.target import Target
 from icevirt.api.upkeep.own_objects import work_folders
 from icevirt.archive.reports.upkeep import RepositoryStatus
@@ -72,7 +72,7 @@ def status(
     record: Mapping[str, Any] = (provenance_of(last) if last else None) or {}
     sizes, times = _files(storage, record)
     notes: list[str] = []
-    dimension = _growing(record)
+    dimension = next(iter(concat_dims(record)), None)
     steps, newest = None, None
     if dimension is not None:
         try:
@@ -122,13 +122,6 @@ def _files(
         np.concatenate([none, *(each.files.sizes for each in pieces)]),
         np.concatenate([none, *(each.files.times for each in pieces)]),
     )
-
-
-def _growing(record: Mapping[str, Any]) -> str | None:
-    """Return the outermost dimension that the files are concatenated along."""
-    given = (record.get("scan") or {}).get("concat_dim") or None
-    name = given if isinstance(given, str) or given is None else next(iter(given), None)
-    return None if name is None else str(name)
 
 
 def _newest(values: NDArray[Any]) -> datetime | None:

@@ -22,7 +22,7 @@ from icevirt.api.dataset.events import Clock
 from icevirt.api.dataset.files_held import CATALOG, FilesHeld, files_of_build
 from icevirt.api.dataset.left_out import exclude
 from icevirt.api.dataset.planning import Request, plan_files
-from icevirt.api.dataset.records import identities_in, kept_or_none, provenance_of
+from icevirt.api.dataset.records import concat_dims, identities_in, kept_or_none, provenance_of
 from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter, until_unchanged
@@ -282,8 +282,7 @@ def behind(window: Window, files: DatasetFiles) -> Behind:
             do="Build it from the files of the window, into another group.",
             group=files.group,
         )
-    named = (files.record.get("scan") or {}).get("concat_dim") or ()
-    along = (named,) if isinstance(named, str) else tuple(named)
+    along = concat_dims(files.record)
     dimension = window.dimension or (along[0] if along else "")
     if dimension not in along:
         raise InvalidInputError(

@@ -56,11 +56,13 @@ def to_html(
     if isinstance(what, BuildPlan):
         html = plan_page(what)
     else:
-        report = what if isinstance(what, BuildReport) else None
+        report: BuildReport | None = None
+        place: Any = what
         at: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id}
-        if report is not None:
-            at = {"snapshot_id": report.snapshot_id}
-        html = _of_repository(_place(what), report, at)
+        if isinstance(what, BuildReport):
+            report, place = what, what.opening.place(what.repo)
+            at = {"snapshot_id": what.snapshot_id}
+        html = _of_repository(place, report, at)
     try:
         Path(path).write_text(html, encoding="utf-8")
     except OSError as error:
@@ -69,12 +71,6 @@ def to_html(
             do="Name a file in a directory that exists and that you may write to.",
             path=os.fspath(path),
         ) from error
-
-
-def _place(what: Any) -> StorageLike:
-    if isinstance(what, BuildReport):
-        return what.opening.place(what.repo)  # type: ignore[no-any-return]
-    return what  # type: ignore[no-any-return]
 
 
 def _of_repository(place: StorageLike, report: BuildReport | None, at: dict[str, Any]) -> str:

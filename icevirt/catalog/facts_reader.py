@@ -295,7 +295,7 @@ class GatheredArrays:
             **{name: codes.distinct(arrays[name]) for name, codes in self._codes.items()},
             **{name: _distinct(one_array(arrays[name])) for name in COUNTS},
         }
-        first, local = _combined([distinct[name] for name in self._common], len(place))
+        first, local = _combine([distinct[name] for name in self._common], len(place))
         rows = [distinct[name][0][distinct[name][1][first]].tolist() for name in self._common]
         kinds = self._kinds
         number = [kinds.setdefault(each, len(kinds)) for each in zip(*rows, strict=True)]
@@ -313,7 +313,7 @@ class GatheredArrays:
         """Look at shapes and schemas that are new together."""
         both = [distinct["shape"], distinct["schema"]]
         if not {"shape", "schema"} <= {*self._common}:
-            first, _ = _combined(both, len(both[0][1]))
+            first, _ = _combine(both, len(both[0][1]))
         for pair in zip(*(values[at[first]].tolist() for values, at in both), strict=True):
             if pair not in self._alike:
                 shape, schema = (
@@ -371,7 +371,7 @@ def _distinct(column: Any) -> Distinct:
     return numbers_of(coded.dictionary).astype(np.int64), numbers_of(coded.indices)
 
 
-def _combined(columns: list[Distinct], rows: int) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+def _combine(columns: list[Distinct], rows: int) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
     """Number rows by their numbers in several columns.
 
     Returns:

@@ -36,8 +36,8 @@ def hashes_by_column(
         some = np.arange(low, min(low + step, len(urls)))
         url, etag = _each(urls[some]), _each(etags[some])
         held = zip(sizes[some].tolist(), times[some].tolist(), etag, url, strict=True)
-        found["url"][some] = _hashed(url)
-        found["state"][some] = _hashed([b"%d %d %b %b" % facts for facts in held])
+        found["url"][some] = _hash(url)
+        found["state"][some] = _hash([b"%d %d %b %b" % facts for facts in held])
     return found
 
 
@@ -46,7 +46,7 @@ def hash_of_url(url: str) -> int:
     return int.from_bytes(blake2b(url.encode(), digest_size=_BYTES).digest())
 
 
-def _hashed(texts: list[bytes]) -> NDArray[np.uint64]:
+def _hash(texts: list[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join([blake2b(e, digest_size=_BYTES).digest() for e in texts]), ">u8")
 
 

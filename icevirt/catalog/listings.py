@@ -116,19 +116,19 @@ def grown_listing(
         run = [*files_of(table)]
         with telling_damage(path_of(_FOLDER, name)):
             base = held[_BASE].decode()
-        if at + len(run) != begin or _chained(base, at, run) != name:
+        if at + len(run) != begin or _chain(base, at, run) != name:
             raise damaged(path_of(_FOLDER, name), "its files do not agree with its name")
         runs.insert(0, run)
         left.pop()
         begin = at
     files = [file for run in runs for file in run]
     base = left[-1][0] if left else ""
-    name = _chained(base, begin, files)
+    name = _chain(base, begin, files)
     objects = _objects(name, files, base, begin, chained=True)
     return GrownListing(pieces=(*left, (name, begin)), objects=objects)
 
 
-def _chained(base: str, begin: int, files: Iterable[SourceFile]) -> str:
+def _chain(base: str, begin: int, files: Iterable[SourceFile]) -> str:
     """Return the name of a list that continues another one, by what it adds."""
     rows = [[file.url, file.size, file.etag, file.last_modified] for file in files]
     text = json.dumps([base, begin, rows], allow_nan=False)
@@ -181,7 +181,7 @@ def read_listing(storage: Storage, name: str) -> FileListing:
             raise damaged(path, "it does not fit the list that continues it")
         if _CHAINED not in held:
             whole = whole if whole[0] else (name, end)
-        elif _chained(base, begin, files_of(table)) != name:
+        elif _chain(base, begin, files_of(table)) != name:
             raise damaged(path, "its files do not agree with its name")
         tables.append(table)
         pieces.append((name, begin))

@@ -73,7 +73,7 @@ def _select(source: Storage, files: FileColumns, kind: str) -> Iterator[Any]:
             table = read_table(source, path, names)
             at = rows_at(files.row[mine], numbers_of(table["row"]))
             kept = np.flatnonzero(at >= 0)
-            yield _numbered(rows_of(table, kept), mine[at[kept]])
+            yield _renumber(rows_of(table, kept), mine[at[kept]])
 
 
 def _paths(storage: Storage, kind: str, parts: Sequence[str]) -> list[list[str]]:
@@ -84,7 +84,7 @@ def _paths(storage: Storage, kind: str, parts: Sequence[str]) -> list[list[str]]
     return [[catalog.path_of(kind, part)] for part in parts]
 
 
-def _numbered(table: Any, rows: NDArray[np.integer]) -> Any:
+def _renumber(table: Any, rows: NDArray[np.integer]) -> Any:
     """Return a table whose rows are of other numbers."""
     at = table.column_names.index("row")
     return table.set_column(at, "row", rows_column(rows.astype(np.int32)))
@@ -159,7 +159,7 @@ def _fold(storage: Storage, pile: Sequence[tuple[str, int]]) -> None:
         found = []
         for first, mine in zip(firsts, paths[kind], strict=False):
             each = [read_table(storage, path, columns) for path in mine]
-            found += [_numbered(table, numbers_of(table["row"]) + first) for table in each]
+            found += [_renumber(table, numbers_of(table["row"]) + first) for table in each]
         tables[kind] = _columns_of(found, kind)
     run = f"{catalog.scan_of(names[0])}-{digest}"
     write_columns(storage, run, refs=_blocks(storage, names, firsts), **tables)

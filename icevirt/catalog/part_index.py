@@ -131,11 +131,11 @@ def read_indexes(storage: Storage, scans: Collection[str] | None = None) -> list
     if not there:
         return []
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-known") as pool:
-        found = [*filter(None, pool.map(lambda each: _opened(storage, *each), there))]
+        found = [*filter(None, pool.map(lambda each: _open(storage, *each), there))]
     return sorted(found, key=lambda index: (-index.count, index.path))
 
 
-def _opened(
+def _open(
     storage: Storage, info: ObjectInfo, scan: str, digest: str, length: int
 ) -> PartIndex | None:
     if length > info.size:

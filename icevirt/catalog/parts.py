@@ -184,16 +184,16 @@ class PartRows:
         row, own = len(self._files), list[tuple[str, str]]()
         self._urls.append(outcome.file.url)
         for array in outcome.scanned.arrays if outcome.scanned else ():
-            described = self._described(array)
+            described = self._describe(array)
             own.append(described[:2])  # path and schema
             self._arrays.append((row, *described))
             self._blocks[array.path].add(row, array.references)
-            if asked := self._asked(array):
+            if asked := self._note_asked(array):
                 self._more.append(fact_row(row, array, asked))
         signature = file_signature(tuple(own)) if outcome.scanned else ""
         self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
 
-    def _described(self, array: ScannedArray) -> tuple[Any, ...]:
+    def _describe(self, array: ScannedArray) -> tuple[Any, ...]:
         """Return the columns of an array but its row; scanners return equal arrays as one."""
         if not array.whole:
             return _array_row(array, self._schemas)
@@ -205,7 +205,7 @@ class PartRows:
             known = self._known[id(array)] = array, _array_row(array, self._schemas)
         return known[1]
 
-    def _asked(self, array: ScannedArray) -> Fact:
+    def _note_asked(self, array: ScannedArray) -> Fact:
         """Return the facts beside an array that need not be looked for again."""
         asked = Fact.none if self._wanted is None else self._wanted(array)
         if asked is Fact.none and array.beside is None:
@@ -341,10 +341,10 @@ class _Blocks:
         """Yield the blocks, the last one not full."""
         yield from map(thawed, self._full)
         if self._run:
-            yield _packed(self._run, self._urls)
+            yield _pack(self._run, self._urls)
 
     def _close(self) -> None:
-        self._full.append(frozen(_packed(self._run, self._urls)))
+        self._full.append(frozen(_pack(self._run, self._urls)))
         self._run, self._refs, self._data = [], 0, 0
 
 
@@ -368,7 +368,7 @@ def _pieces(table: ChunkTable) -> Iterator[ChunkTable]:
         yield table.take(np.arange(low, min(low + catalog.BLOCK_REFS, len(table))))
 
 
-def _packed(run: Sequence[tuple[int, ChunkTable]], urls: Sequence[str]) -> PackedBlock:
+def _pack(run: Sequence[tuple[int, ChunkTable]], urls: Sequence[str]) -> PackedBlock:
     return pack([row for row, _ in run], [t for _, t in run], [urls[row] for row, _ in run])
 
 

@@ -148,7 +148,7 @@ class RefsReader:
                 left = [name for name in left if name not in batch.parts]
                 yield batch
             elif self._part(left[0]).is_small:
-                count, batch = self._gathered(left, path)
+                count, batch = self._gather(left, path)
                 left = left[count:]
                 yield batch
             else:
@@ -156,7 +156,7 @@ class RefsReader:
                 for table in self._part(name).groups(path):
                     yield BlockBatch.of({name: 0}, of_array(table, path))
 
-    def _gathered(self, names: Sequence[str], path: str) -> tuple[int, BlockBatch]:
+    def _gather(self, names: Sequence[str], path: str) -> tuple[int, BlockBatch]:
         """Read an array of the first parts, and keep what else is expected of these."""
         paths = {path, *self._expected}
         tables: list[Any] = []

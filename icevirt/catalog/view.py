@@ -231,7 +231,7 @@ def _references(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
             block = unpack(packed)
             rows = np.flatnonzero(np.isin(block.file, part.rows))
             if len(rows):
-                yield _exploded(part.scan, each, block, rows, files)
+                yield _explode(part.scan, each, block, rows, files)
 
 
 class _PartFiles:
@@ -247,7 +247,7 @@ class _PartFiles:
         self.micros = found["last_modified"].to_numpy() // _MICRO
 
 
-def _exploded(
+def _explode(
     scan: str, path: str, block: Block, rows: NDArray[np.int64], files: _PartFiles
 ) -> pa.RecordBatch:
     """Return a block with one row for each of some references."""
@@ -269,9 +269,9 @@ def _exploded(
     return _batch(
         "references",
         {
-            "scan": _repeated(scan, len(rows)),
+            "scan": _repeat(scan, len(rows)),
             "file": files.url.take(own),
-            "path": _repeated(path, len(rows)),
+            "path": _repeat(path, len(rows)),
             "index": pa.ListArray.from_arrays(
                 pa.array(steps), pa.array(index.reshape(-1).astype(np.int64))
             ),
@@ -286,7 +286,7 @@ def _exploded(
     )
 
 
-def _repeated(text: str, count: int) -> Any:
+def _repeat(text: str, count: int) -> Any:
     return pa.array([text]).take(np.zeros(count, np.int8))
 
 

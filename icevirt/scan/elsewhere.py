@@ -109,7 +109,7 @@ class Elsewhere:
         """
         path = self._source.local_path
         if path is None:
-            raise self._refused(
+            raise self._refusal(
                 "references of a remote file to other files", name, "Copy them to local disk."
             )
         return str(Path(path).parent / name)
@@ -122,7 +122,7 @@ class Elsewhere:
             ScanError: It is no regular file, or cannot be read.
         """
         try:
-            name = self._spelled(name)
+            name = self._spell(name)
             if is_url(name) and (not name.startswith(_FILE) or self._is_far):
                 self._check(name, name)
                 return RemoteSource(name)
@@ -153,28 +153,28 @@ class Elsewhere:
         if name == self._own.url:
             return self._own
         if "::" in name:
-            raise self._refused("chained file systems", name, "Write plain URLs into the file.")
-        name = self._spelled(name)
+            raise self._refusal("chained file systems", name, "Write plain URLs into the file.")
+        name = self._spell(name)
         path = name.removeprefix(_FILE)
         if not is_url(name) or path != name:
             return self._local(path, name)
         if any(unquote(part) in {".", ".."} for part in name.split("/")):
-            raise self._refused("a URL with relative segments", name, "Write it without them.")
+            raise self._refusal("a URL with relative segments", name, "Write it without them.")
         self._check(name, name)
         return SourceFile(url=name, size=-1)
 
-    def _spelled(self, name: str) -> str:
+    def _spell(self, name: str) -> str:
         try:
             return spelled(name)
         except InvalidInputError as error:
-            raise self._refused(error.what, name, "Write other URLs into the file.") from error
+            raise self._refusal(error.what, name, "Write other URLs into the file.") from error
 
     def _local(self, path: str, name: str) -> SourceFile:
         if "\0" in path:
-            raise self._refused("not a file name", name, "Correct the references.")
+            raise self._refusal("not a file name", name, "Correct the references.")
         if not os.path.isabs(path):
             what = "a relative path without a known base"
-            raise self._refused(what, name, "Write absolute paths into the file.")
+            raise self._refusal(what, name, "Write absolute paths into the file.")
         url = file_url(path)  # of what a symbolic link leads to
         if url == self._own.url:
             return self._own
@@ -200,14 +200,14 @@ class Elsewhere:
         if any(url.startswith(prefix) for prefix in self._prefixes):
             return
         folder = url.rsplit("/", 1)[0] + "/"
-        raise self._refused(
+        raise self._refusal(
             "references to paths outside the file's own directory",
             name,
             f"If you trust the file, pass allow_references_to=[{folder!r}] (--allow-references-to "
             f"{folder}).",
         )
 
-    def _refused(self, what: str, name: str, do: str) -> UnsupportedError:
+    def _refusal(self, what: str, name: str, do: str) -> UnsupportedError:
         return UnsupportedError(what, do=do, file=self._own.url, target=name)
 
 

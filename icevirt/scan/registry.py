@@ -349,10 +349,10 @@ def _is_text(head: bytes) -> bool:
 
 def combined(scanned: ScannedFile, options: ScannerOptions) -> ScannedFile:
     """Return the file with its arrays in the form that they have beside those of other files."""
-    return replace(scanned, arrays=tuple(_combined(array, options) for array in scanned.arrays))
+    return replace(scanned, arrays=tuple(_combine(array, options) for array in scanned.arrays))
 
 
-def _combined(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
+def _combine(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
     beside = array.beside or FactsBeside()
     wanted = options.wanted_of(array, ())
     labels = array if array.labels is not None else beside

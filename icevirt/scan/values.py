@@ -138,7 +138,7 @@ def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOption
 def _labels(array: ScannedArray, source: ByteSource, *, texts: bool) -> tuple[bytes | None, str]:
     value = _plain(array)
     if value is None:
-        value = np.asarray(read(array, lambda *where: _fetched(source, *where)))
+        value = np.asarray(read(array, lambda *where: _fetch(source, *where)))
         if texts:  # a text for each row of characters
             width = max(1, value.shape[1])
             rows = np.ascontiguousarray(value).astype("S1").view(f"S{width}").reshape(-1)
@@ -173,7 +173,7 @@ def _plain(array: ScannedArray) -> NDArray[Any] | None:
     return np.frombuffer(raw, dtype.newbyteorder(_ORDERS[order]))[: prod(array.shape)]
 
 
-def _fetched(source: ByteSource, url: str, offset: int, length: int) -> bytes:
+def _fetch(source: ByteSource, url: str, offset: int, length: int) -> bytes:
     if url != source.file.url:
         raise ScanError(
             "a label variable lies in another file",

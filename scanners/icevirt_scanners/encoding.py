@@ -124,7 +124,7 @@ def _with_fit_number(
 ) -> dict[str, Any]:
     given = shown[FILL]
     rest = _without_fill(shown)
-    fitted = _fitted(given, dtype)
+    fitted = _fit(given, dtype)
     if fitted is not None:
         if fitted.dtype != np.asarray(given).dtype:
             tell("fill-value-cast", f"_FillValue {given!r} was cast to {fitted.dtype}")
@@ -151,14 +151,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS
 
 
-def _fitted(given: Any, dtype: np.dtype[Any]) -> np.generic | None:
+def _fit(given: Any, dtype: np.dtype[Any]) -> np.generic | None:
     """Return ``given`` as one value of ``dtype``, None where that is not exactly possible."""
     if not (isinstance(given, np.generic) and _is_number(given)) or dtype.kind not in _NUMBERS:
         return None
     if given.dtype == dtype:
         return given
     if given.dtype.kind == "c" and dtype.kind != "c":
-        return _fitted(given.real, dtype) if given.imag == 0 else None
+        return _fit(given.real, dtype) if given.imag == 0 else None
     with np.errstate(all="ignore"):
         if dtype.kind in "iub" and given.dtype.kind == "f" and not np.isfinite(given):
             return None

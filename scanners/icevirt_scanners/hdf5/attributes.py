@@ -175,7 +175,7 @@ def _read(oid: Any, raw: bytes, name: str, found: FoundAttributes) -> Any:
     if family == h5t.STRING:
         return _text(_texts(attribute, kind, space.shape), name, found)
     if plain is None:
-        return _represented(_other(oid, attribute, kind), name, found)
+        return _represent(_other(oid, attribute, kind), name, found)
     values = np.empty(space.shape, plain[0])
     attribute.read(values, plain[1])
     return values.reshape(-1)[0] if values.size == 1 else values
@@ -221,7 +221,7 @@ def _other(oid: Any, attribute: Any, kind: Any) -> Any:
     return np.asarray(owner.attrs[attribute.name])
 
 
-def _represented(value: np.ndarray[Any, Any], name: str, found: FoundAttributes) -> Any:
+def _represent(value: np.ndarray[Any, Any], name: str, found: FoundAttributes) -> Any:
     """Return a value without what h5py hangs on its dtype; say what JSON cannot."""
     dtype = value.dtype
     if dtype.kind == "O" or h5py.check_ref_dtype(dtype) is not None:

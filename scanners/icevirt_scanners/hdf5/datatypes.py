@@ -234,7 +234,7 @@ def _complex(tid: Any, dtype: np.dtype[Any]) -> Element:
 
 def _opaque(tid: Any) -> Element:
     if tid.get_tag().startswith(_TAG):
-        return _tagged(tid)
+        return _describe_tagged(tid)
     size = tid.get_size()
     return Element(
         dtype=np.dtype(f"V{size}"),
@@ -243,7 +243,7 @@ def _opaque(tid: Any) -> Element:
     )
 
 
-def _tagged(tid: Any) -> Element:
+def _describe_tagged(tid: Any) -> Element:
     """Describe what h5py stored as opaque bytes, with the numpy dtype in the tag."""
     tag = tid.get_tag().decode("utf-8", "backslashreplace")
     try:

@@ -413,7 +413,7 @@ class Dimensions:
 
         ``shape`` may have more axes than the dataset has: those of an array type are phony.
         """
-        given, odd = self._given(found, attributes, len(shape))
+        given, odd = self._find_axes(found, attributes, len(shape))
         axes: list[VariableAxis] = []
         for length, axis in zip(shape, given, strict=True):
             unlimited = (*found.limits, 0)[min(len(axes), len(found.limits))] == h5s.UNLIMITED
@@ -428,7 +428,7 @@ class Dimensions:
         """Return how long netCDF takes the dimension to be: as its longest variable."""
         return self._lengths.get(axis.address, own) if axis.address else own
 
-    def _given(
+    def _find_axes(
         self, found: FoundDataset, attributes: FoundAttributes, ndim: int
     ) -> tuple[list[VariableAxis | None], str]:
         axes: list[VariableAxis | None] = [None] * ndim
@@ -455,9 +455,9 @@ class Dimensions:
         known = attributes.scales
         if known is not None and all(one in self._by_address for some in known for one in some):
             return [[self._by_address[one] for one in some] for some in known]
-        return [[self._referenced(one) for one in some] for some in _dimension_list(found.dsid)]
+        return [[self._dereference(one) for one in some] for some in _dimension_list(found.dsid)]
 
-    def _referenced(self, reference: Any) -> VariableAxis | None:
+    def _dereference(self, reference: Any) -> VariableAxis | None:
         if not reference:
             return None
         oid = h5r.dereference(reference, self.file.fid)

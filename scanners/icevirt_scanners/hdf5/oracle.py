@@ -48,7 +48,7 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
             direct = lacks_filter(dataset)
             values = read_box(dataset, own, facts) if direct else np.asarray(dataset[own])
         wanted = tuple(part.stop - part.start for part in region)
-        return values if values.shape == wanted else _lengthened(values, wanted, _fill(dataset))
+        return values if values.shape == wanted else _lengthen(values, wanted, _fill(dataset))
 
 
 def _fill(dataset: Any) -> Any:
@@ -60,7 +60,7 @@ def _fill(dataset: Any) -> Any:
     return default_fill(dtype)
 
 
-def _lengthened(
+def _lengthen(
     values: np.ndarray[Any, Any], shape: tuple[int, ...], fill: Any
 ) -> np.ndarray[Any, Any]:
     """Fill up to netCDF's lengths: an unlimited axis is as long as the longest variable's."""

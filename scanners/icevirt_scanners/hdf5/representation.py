@@ -256,7 +256,7 @@ def digest_of_dataset(
         ends = found.offset + found.length
         prefetch(context.source, list(zip(found.offset.tolist(), ends.tolist(), strict=True)))
     if variable.pipeline.undecodable:
-        return _encoded(_facts(variable), found, context).hex()
+        return _hash_encoded(_facts(variable), found, context).hex()
     # what decides what the chunks decode to, within this process
     said = variable.header.key((*FILTERS, DATATYPE)) if variable.header is not None else None
     if said is not None and variable.element.is_number:
@@ -267,7 +267,7 @@ def digest_of_dataset(
         head = repr((variable.element.data_type, said, shapes, fill)).encode()
     else:
         head = _facts(variable)
-    key = _encoded(head, found, context)
+    key = _hash_encoded(head, found, context)
     known = _known.pop(key, None) or _decoded(variable)
     _known[key] = known  # the latest stands last
     while len(_known) > _REMEMBERED:
@@ -279,7 +279,7 @@ def _decoded(variable: HDF5Variable) -> str:
     return libhdf5_values.digest(variable.dsid, variable.element, variable.own_chunk or None)
 
 
-def _encoded(head: bytes, found: ChunkEntries, context: FileContext) -> bytes:
+def _hash_encoded(head: bytes, found: ChunkEntries, context: FileContext) -> bytes:
     """Hash the chunks as they lie in the file, with all that decides what they decode to."""
     total = hashlib.blake2b(head, digest_size=16)
     order = np.lexsort(found.index.T[::-1])

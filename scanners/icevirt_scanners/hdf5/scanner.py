@@ -82,7 +82,7 @@ class Hdf5Scanner:
             ScanError: The file is damaged, or has no such group.
             UnsupportedError: Something in it has no exact representation.
         """
-        with _opened(source, options) as (walk, context):
+        with _open(source, options) as (walk, context):
             context.findings += walk.findings
             tell_unclosed(context, 0 if context.raw is None else context.raw.space.base)
             groups = []
@@ -101,7 +101,7 @@ class Hdf5Scanner:
 
     def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:
         """Return what scanning each variable takes; see `icevirt.scan.contract.Divisible`."""
-        with _opened(source, options) as (walk, context):
+        with _open(source, options) as (walk, context):
             weights = dict(_variables(walk, context, weight_of))
             # the share with a variable without values reports it
             return tuple(
@@ -112,7 +112,7 @@ class Hdf5Scanner:
 
 
 @contextmanager
-def _opened(source: ByteSource, options: ScannerOptions) -> Iterator[tuple[Walk, FileContext]]:
+def _open(source: ByteSource, options: ScannerOptions) -> Iterator[tuple[Walk, FileContext]]:
     with (
         Elsewhere(source, options.allow_references_to) as elsewhere,
         held(source) as file,
@@ -165,7 +165,7 @@ def _variables[T](
     announce([found for found in walk.datasets if context.options.wants(found.path)], context)
     key = key_of(walk, context)
     known = variables_like(key, walk, context)
-    described = _described(walk, context, key) if known is None else known
+    described = _describe(walk, context, key) if known is None else known
     for path, describe in described:
 
         def made(path: str = path, describe: Callable[[], HDF5Variable] = describe) -> T:
@@ -181,7 +181,7 @@ def _variables[T](
             yield path, one
 
 
-def _described(
+def _describe(
     walk: Walk, context: FileContext, key: Hashable | None
 ) -> Iterator[tuple[str, Callable[[], HDF5Variable]]]:
     """Yield what describes each variable; all that is found goes into a pattern under ``key``."""
@@ -306,11 +306,11 @@ def _types_in(group: FoundGroup) -> Iterator[tuple[str, Any]]:
 def _element(found: FoundDataset) -> Element:
     with suppress(NotUnderstoodError):
         if found.header is not None:
-            return found.header.shared.once(_encoded)
+            return found.header.shared.once(_decode_element)
     return element_of(found.dsid.get_type())
 
 
-def _encoded(shared: SharedMessages) -> Element:
+def _decode_element(shared: SharedMessages) -> Element:
     return encoded_element(only(shared.messages, DATATYPE))
 
 

@@ -216,7 +216,7 @@ def variable_of(
 ) -> HDF5Variable:
     """Gather what decides how a dataset is represented, with its shape in netCDF's lengths."""
     found.handle = context.reopened.get(found.address, found.handle)
-    stored = _stored(found, element, context)
+    stored = _read_stored(found, element, context)
     chunk = None if stored.chunk is None else (*stored.chunk, *element.inner)
     longer = shape != (*(found.shape or ()), *element.inner)
     unfilled = longer and has_default(element) and not stored.filled
@@ -264,7 +264,7 @@ _REMEMBERED = 1024
 _DECIDING = {DATASPACE, DATATYPE, EXTERNAL_FILES, *FILL, *FILTERS}
 
 
-def _stored(found: FoundDataset, element: Element, context: FileContext) -> _StorageFacts:
+def _read_stored(found: FoundDataset, element: Element, context: FileContext) -> _StorageFacts:
     """Read storage properties from the object header, or from libhdf5; cached by messages.
 
     Raises:

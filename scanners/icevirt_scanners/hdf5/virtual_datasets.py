@@ -75,7 +75,7 @@ def source_file(context: FileContext, name: str, facts: dict[str, Any]) -> Itera
                 return
         context.beside[source.file.url] = source.file
         with held(source, again=True) as file, explained(source.file.url):
-            yield _nested(context, source, file)
+            yield _nest(context, source, file)
 
 
 def _found(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
@@ -111,7 +111,7 @@ def _found(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
     return None
 
 
-def _nested(context: FileContext, source: ByteSource, file: HeldFile) -> FileContext:
+def _nest(context: FileContext, source: ByteSource, file: HeldFile) -> FileContext:
     inner = FileContext.of(
         source,
         replace(context.options, concat_dim=None, pad=()),
@@ -253,7 +253,7 @@ def _look(
 ) -> None:
     """Look at one source, and at its own sources whether it can be referenced or not."""
     facts = {**found.facts, "source": context.source.file.url}
-    fitted = [_fitted(each, variable, source, facts) for each in mappings]
+    fitted = [_fit_mapping(each, variable, source, facts) for each in mappings]
     inner = Resolved(facts=facts)
     if source.layout == h5d.VIRTUAL:
         inner = resolve(source, context)
@@ -298,7 +298,7 @@ def _by_file(
     return files
 
 
-def _fitted(
+def _fit_mapping(
     mapping: Mapping, variable: HDF5Variable, source: HDF5Variable, facts: dict[str, Any]
 ) -> Mapping:
     """Check that a source holds what is mapped: libhdf5 would read what lies behind it."""

@@ -280,7 +280,7 @@ def _step(codec: JSON) -> Callable[[bytes, int], bytes | None] | None:
         case {"name": "numcodecs.zlib"}:
             return _inflated
         case {"name": "numcodecs.shuffle", "configuration": {"elementsize": int(width)}}:
-            return lambda raw, _: _unshuffled(raw, width)
+            return lambda raw, _: _unshuffle(raw, width)
         case _:
             return None
 
@@ -295,7 +295,7 @@ def _inflated(raw: bytes, size: int) -> bytes | None:
     return found if stream.eof else None
 
 
-def _unshuffled(raw: bytes, width: int) -> bytes | None:
+def _unshuffle(raw: bytes, width: int) -> bytes | None:
     if len(raw) % width:
         return None
     turned: NDArray[np.uint8] = np.frombuffer(raw, np.uint8).reshape(width, -1).T

@@ -66,10 +66,10 @@ def references_of(document: Any, url: str) -> dict[str, Any]:
     templates = document.get("templates") or {}
     if not isinstance(templates, dict):
         raise damaged(url, cause="'templates' is not an object")
-    return _filled(found, templates, url)
+    return _fill_in(found, templates, url)
 
 
-def _filled(references: dict[str, Any], templates: Mapping[str, Any], url: str) -> dict[str, Any]:
+def _fill_in(references: dict[str, Any], templates: Mapping[str, Any], url: str) -> dict[str, Any]:
     """Put plain templates into the URLs; texts (metadata, inline bytes) may hold braces."""
     for name, template in templates.items():
         if not isinstance(template, str) or "{{" in template or "{%" in template:
@@ -238,12 +238,12 @@ def of_parquet(  # noqa: PLR0917 - one caller
         for part in parts
     ]
     return ReferenceColumns(
-        index=_unravelled(linked, grid, url, array),
+        index=_unravel(linked, grid, url, array),
         name=_joined(codes),
         names=tuple(names),
         offset=offset,
         length=np.where((offset == 0) & (length == 0), WHOLE, length),
-        inline_index=_unravelled(inline, grid, url, array),
+        inline_index=_unravel(inline, grid, url, array),
         inline=tuple(_inline(body, url, array) for part in parts for body in part.bodies),
     )
 
@@ -318,7 +318,7 @@ def _inline(value: str | bytes, url: str, array: str) -> bytes:
     return inline_bytes(text, url, array)
 
 
-def _unravelled(
+def _unravel(
     rows: NDArray[np.int64], grid: Sequence[int], url: str, array: str
 ) -> NDArray[np.int64]:
     if not grid or not len(rows):

@@ -305,7 +305,7 @@ class KerchunkScanner:
         """
         context = ScanContext.of(source, options)
         with Elsewhere(source, options.allow_references_to) as elsewhere:
-            nodes, read = _opened(source, options, context, elsewhere)
+            nodes, read = _open(source, options, context, elsewhere)
             _tell_renamed(nodes, options.group, context)
             groups = tuple(
                 ScannedGroup(path=path, attributes=Attributes.of(node.attributes))
@@ -337,7 +337,7 @@ def _names(node: Described) -> tuple[str, ...]:
     return tuple(name for name in held if isinstance(name, str)) if isinstance(held, list) else ()
 
 
-def _opened(
+def _open(
     source: ByteSource, options: ScannerOptions, context: ScanContext, elsewhere: Elsewhere
 ) -> tuple[dict[str, Described], _Read]:
     """Return the nodes, and what reads the references of an array."""

@@ -113,7 +113,7 @@ def layout_of(header: FileHeader, *, size: int, url: str) -> FileLayout:
     ends = [each.begin + run for each, run in zip(moving, runs, strict=True)]
     room = max(0, (size - max(ends)) // stride + 1) if ends else 0
     records = room if header.records is None else header.records
-    placed = tuple(_placed(header, each, records, stride) for each in header.variables)
+    placed = tuple(_place(header, each, records, stride) for each in header.variables)
     _check_inside(placed, header, size=size, url=url)
     _check_apart(placed)
     return FileLayout(variables=placed, records=records, room=room)
@@ -141,7 +141,7 @@ def _run(header: FileHeader, variable: NetCDF3Variable) -> int:
     return prod(lengths) * variable.kind.size
 
 
-def _placed(
+def _place(
     header: FileHeader, variable: NetCDF3Variable, records: int, stride: int
 ) -> PlacedVariable:
     moving, run = _is_record(header, variable), _run(header, variable)
@@ -212,14 +212,12 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
     """
     policy = context.options.policy_of(placed.path)
     if _wants_whole(placed, context, policy):
-        return _stored(placed, attributes, context)
-    represented = _natively if policy is Policy.native else _referenced
+        return _store(placed, attributes, context)
+    represented = _natively if policy is Policy.native else _reference
     array = represented(placed, attributes, context)
     wanted = context.wanted(array)
     if Fact.values in wanted:
-        return replace(
-            array, beside=context.values_of(lambda: _stored(placed, attributes, context))
-        )
+        return replace(array, beside=context.values_of(lambda: _store(placed, attributes, context)))
     if Fact.digest in wanted:
         pieces = (piece.view(np.uint8) for piece in _pieces(placed, context.source))
         digest = hashed(placed.kind.data_type, placed.shape, pieces)
@@ -227,7 +225,7 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
     return array
 
 
-def _referenced(
+def _reference(
     placed: PlacedVariable, attributes: Attributes, context: ScanContext
 ) -> ScannedArray:
     lead, rest = ((), placed.shape) if placed.contiguous else ((1,), placed.shape[1:])
@@ -279,7 +277,7 @@ def _wants_whole(placed: PlacedVariable, context: ScanContext, policy: Policy) -
     return False
 
 
-def _stored(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
+def _store(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
     """Read the values as one chunk; those of coordinates, and single ones, are labels too.
 
     Raises:

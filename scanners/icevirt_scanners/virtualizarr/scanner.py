@@ -222,7 +222,7 @@ class SourceStore:
     def _source(self, path: str) -> ByteSource:
         key = path.lstrip("/")
         if key not in self._sources:
-            found = self._noted(lambda: self._elsewhere.source(f"{self.root}/{key}"))
+            found = self._note(lambda: self._elsewhere.source(f"{self.root}/{key}"))
             if found is None:
                 raise FileNotFoundError(f"{self.root}/{key}")
             self._sources[key] = found
@@ -230,9 +230,9 @@ class SourceStore:
 
     def _read(self, path: str, offset: int, length: int) -> bytes:
         source = self._source(path)
-        return self._noted(lambda: source.read(offset, length))
+        return self._note(lambda: source.read(offset, length))
 
-    def _noted[T](self, call: Callable[[], T]) -> T:
+    def _note[T](self, call: Callable[[], T]) -> T:
         try:
             return call()
         except IcevirtError as error:
@@ -287,7 +287,7 @@ class VirtualizarrScanner:
             )
 
             def make(path: str, node: Any) -> ScannedArray:
-                array = _given_array(path, node, source.file.url)
+                array = _describe(path, node, source.file.url)
                 return completed(array, _columns_of(node.manifest), context, elsewhere)
 
             scanned = ((path, node) for path, node in nodes if not _is_group(node))
@@ -341,7 +341,7 @@ def _inside(path: str, name: object, context: ScanContext) -> str:
     return inside
 
 
-def _given_array(path: str, array: Any, file: str) -> GivenArray:
+def _describe(path: str, array: Any, file: str) -> GivenArray:
     """Describe a manifest array. Raises `UnsupportedError`."""
     from zarr.core.buffer import default_buffer_prototype
 

@@ -43,13 +43,13 @@ def vouched(
     """
     by_path = {each.path: each for each in arrays}
     kept = (
-        context.represented(each.path, partial(_vouched, each, by_path, context, elsewhere))
+        context.represented(each.path, partial(_vouch, each, by_path, context, elsewhere))
         for each in arrays
     )
     return tuple(each for each in kept if each is not None)
 
 
-def _vouched(
+def _vouch(
     array: ScannedArray,
     others: Mapping[str, ScannedArray],
     context: ScanContext,
@@ -187,7 +187,7 @@ def _difference(
             )
         if degrees is None:
             degrees = [_degrees(array, name, others, elsewhere) for name in _AXES]
-        placed = _placed(theirs, *degrees)
+        placed = _place(theirs, *degrees)
         if placed is None:
             return f"the points of message {row} ({theirs.order}) are not at its coordinates"
         at = one.shifted((-one.index[0].astype(np.int64)).tolist())
@@ -240,7 +240,7 @@ class _Field:
         )
 
 
-def _placed(
+def _place(
     theirs: _Field, latitude: NDArray[np.float64], longitude: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
     """Return the values of ecCodes at the places of the array; None where points differ."""

@@ -185,7 +185,7 @@ def listed(header: ObjectHeader, *, unread: Collection[bytes] = UNREAD) -> Store
         found += _dense(*listing.dense, heap, unread)
     if listing.is_ordered:
         found.sort(key=attrgetter("order"))
-    return _stored(found, shared.length_width)
+    return _gather(found, shared.length_width)
 
 
 def in_heap(header: ObjectHeader) -> tuple[FixedStrings | References, ...] | None:
@@ -249,11 +249,11 @@ def _listing(shared: SharedMessages, unread: Collection[bytes]) -> HeaderAttribu
         entries.sort(key=attrgetter("order"))
     known = [one for one in entries if isinstance(one, _Attribute)]
     is_complete = dense is None and len(known) == len(entries)
-    stored = _stored(known, shared.length_width) if is_complete else None
+    stored = _gather(known, shared.length_width) if is_complete else None
     return HeaderAttributes(tuple(entries), stored, dense, ordered)
 
 
-def _stored(found: list[_Attribute], length_width: int) -> StoredAttributes:
+def _gather(found: list[_Attribute], length_width: int) -> StoredAttributes:
     values = {one.name: one.value for one in found}
     require(len(values) == len(found), "two attributes of one name")
     nbytes = sum(one.nbytes for one in found)
@@ -359,7 +359,7 @@ def _reader(kind: bytes, space: bytes, width: int) -> _Reader | None:
             return (None, partial(_array, *dtypes, shape)) if dtypes is not None else None
         _, bits, _, _, size = _TYPE.unpack_from(kind)
         if family == _STRING and size:
-            return None, partial(_fixed, size, count, bits & 15 == _TERMINATED)
+            return None, partial(_read_fixed, size, count, bits & 15 == _TERMINATED)
         if family == _SEQUENCE and kind[1] & 15 == _OF_CHARACTERS:
             return partial(_variable, size * count), None
         if family == _SEQUENCE:
@@ -390,15 +390,15 @@ def _array(
     return found
 
 
-def _fixed(size: int, count: int, terminated: bool, data: bytes) -> Value:
+def _read_fixed(size: int, count: int, terminated: bool, data: bytes) -> Value:
     require(count * size <= len(data), "a value cut short")
     texts = (data[at : at + size] for at in range(0, count * size, size))
-    return FixedStrings(tuple(_stripped(text, terminated=terminated) for text in texts))
+    return FixedStrings(tuple(_strip(text, terminated=terminated) for text in texts))
 
 
 def _variable(nbytes: int, data: bytes, heap: Heap) -> FixedStrings:
     texts = heap.sequences(data[:nbytes], 1)
-    return FixedStrings(tuple(_stripped(text, terminated=True) for text in texts))
+    return FixedStrings(tuple(_strip(text, terminated=True) for text in texts))
 
 
 def _references(nbytes: int, width: int, data: bytes, heap: Heap) -> References:
@@ -407,5 +407,5 @@ def _references(nbytes: int, width: int, data: bytes, heap: Heap) -> References:
     return References(tuple(tuple(one for (one,) in addresses.iter_unpack(item)) for item in items))
 
 
-def _stripped(text: bytes, *, terminated: bool) -> bytes:
+def _strip(text: bytes, *, terminated: bool) -> bytes:
     return text.split(b"\0", 1)[0] if terminated else text.replace(b"\0", b"")

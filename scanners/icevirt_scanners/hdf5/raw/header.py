@@ -154,7 +154,7 @@ def header_at(space: Space, address: int) -> SplitHeader:
     known = None
     if latest is not None:
         with suppress(NotUnderstoodError):  # of a block that is none here
-            known = _renewed(space, latest, key[1:])
+            known = _renew(space, latest, key[1:])
     if known is None:
         known = _read(space.begin(), address, key[1:])
     if known is not latest and known.split.shared.is_kept:
@@ -164,7 +164,7 @@ def header_at(space: Space, address: int) -> SplitHeader:
     return known.split
 
 
-def _renewed(space: Space, known: _KnownHeader, widths: tuple[int, int]) -> _KnownHeader | None:
+def _renew(space: Space, known: _KnownHeader, widths: tuple[int, int]) -> _KnownHeader | None:
     """Return a header with blocks at the places of those of a known one, else None.
 
     Raises:

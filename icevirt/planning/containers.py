@@ -67,7 +67,10 @@ def containers_for(
         else:
             roots[store or "/".join(directory.split("/")[:3]) + "/"].add(directory)
     configs = dict(reversed(stores))
-    found = [_named(prefix, (named or {})[prefix], reached[prefix], configs) for prefix in reached]
+    found = [
+        _name_container(prefix, (named or {})[prefix], reached[prefix], configs)
+        for prefix in reached
+    ]
     for root, members in sorted(roots.items()):
         common = _find_common(members)
         if common != _DISK:
@@ -96,17 +99,17 @@ def merged(
     if wanted.name is not None and (
         other := next((each for each in others if each.name == wanted.name), None)
     ):
-        raise _taken("this container name already belongs to another prefix", other, wanted)
+        raise _refusal("this container name already belongs to another prefix", other, wanted)
     here = known.get(wanted.url_prefix)
     if here is None:
         return wanted
     if here.name is not None and wanted.name not in (None, here.name):
-        raise _taken("the container of this prefix already has another name", here, wanted)
+        raise _refusal("the container of this prefix already has another name", here, wanted)
     ours = wanted.store.options
     says_nothing = not isinstance(ours, Mapping) or not any(ours.values())
     store = here.store if says_nothing else wanted.store
     if not says_nothing and endpoint_of(here) not in (None, endpoint_of(wanted)):
-        raise _taken("the container of this prefix already names another server", here, wanted)
+        raise _refusal("the container of this prefix already names another server", here, wanted)
     return replace(wanted, store=store, name=wanted.name or here.name)
 
 
@@ -159,7 +162,7 @@ def rebased(urls: Strings, heads: Sequence[tuple[str, str]]) -> Strings:
     return Strings(joined, starts[::2].copy())
 
 
-def _taken(
+def _refusal(
     what: str, here: VirtualChunkContainer, wanted: VirtualChunkContainer
 ) -> InvalidInputError:
     return InvalidInputError(
@@ -179,7 +182,7 @@ def _find_prefix(directory: str, prefixes: Iterable[str]) -> str:
     return next(filter(directory.startswith, prefixes), "")
 
 
-def _named(
+def _name_container(
     prefix: str, name: str, reached: set[str], configs: Mapping[str, ObjectStoreConfig]
 ) -> VirtualChunkContainer:
     if not reached:

@@ -131,14 +131,14 @@ def coverage_of(plan: BuildPlan) -> Coverage | None:
         return None
     dimension = plan.concat_dim[0]
     found = (
-        _covered(array, names.index(dimension))
+        _cover(array, names.index(dimension))
         for array in plan.arrays
         if dimension in (names := loads(array.zarr_json).get("dimension_names") or ())
     )
     return by_group(dimension, found)
 
 
-def _covered(array: PlannedArray, axis: int) -> ArrayCoverage:
+def _cover(array: PlannedArray, axis: int) -> ArrayCoverage:
     """Return what one array covers; files beside each other along other axes count once."""
     steps = array.shape[axis]
     stored = "inline" if array.written.inline else "native"

@@ -67,9 +67,9 @@ def first_difference(
     if not unlike.any():
         return None
     at = tuple(int(each) for each in np.unravel_index(int(np.argmax(unlike)), one.shape))
-    return {"index": list(at), "first_value": _shown(one[at]), "other_value": _shown(other[at])}
+    return {"index": list(at), "first_value": _show(one[at]), "other_value": _show(other[at])}
 
 
-def _shown(value: Any) -> Any:
+def _show(value: Any) -> Any:
     plain = value.item() if isinstance(value, np.generic) else value
     return plain if isinstance(plain, int | float | complex) else repr(plain)[:_SHOWN]

@@ -109,19 +109,19 @@ def together(one: Fix, other: Fix) -> Fix:
     Variables that one of them leaves out are in no option of the other.
     """
     return of_arguments(
-        _less_dropped(_joined(one.arguments, other.arguments)),
+        _less_dropped(_join(one.arguments, other.arguments)),
         f"{one.price}; {other.price}",
         first=" && ".join(filter(None, (one.first, other.first))),
         without=tuple(dict.fromkeys((*one.without, *other.without))),
     )
 
 
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _join(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     found = {**one, **other}
     for name in one.keys() & other.keys():
         first, second = one[name], other[name]
         if isinstance(first, Mapping) and isinstance(second, Mapping):
-            found[name] = _joined(first, second)
+            found[name] = _join(first, second)
         elif isinstance(first, list | tuple) and isinstance(second, list | tuple):
             found[name] = [*dict.fromkeys((*first, *second))]
     return found
@@ -215,15 +215,15 @@ def own_names(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -
 
 def choose(**options: Any) -> str:
     """Return options of combining as a caller of `icevirt.build` passes them, then as flags."""
-    return _written(fix("", **options))
+    return _write(fix("", **options))
 
 
 def leave_out(*variables: str) -> str:
     """Return the option of a scan that leaves variables out, and its flags."""
-    return _written(scan_fix("", drop_variables=list(variables)))
+    return _write(scan_fix("", drop_variables=list(variables)))
 
 
-def _written(made: Fix) -> str:
+def _write(made: Fix) -> str:
     return f"{made.python} ({' '.join(map(quote, made.flags))})"
 
 

@@ -87,26 +87,26 @@ class _Limit:
 
     def of(self, chunk: ArraySpec) -> int:
         """Return the bytes, by the shape and data type that the serializer sees."""
-        limit = _serialized(self.serializer, chunk)
+        limit = _limit_of_serializer(self.serializer, chunk)
         for name in self.inner:
             limit = encoded_limit(name, limit)
         return limit
 
 
-def _serialized(serializer: Codec, chunk: ArraySpec) -> int:
+def _limit_of_serializer(serializer: Codec, chunk: ArraySpec) -> int:
     """Return the most bytes that a serializer makes of a chunk."""
     items = prod(chunk.shape)
     if isinstance(serializer, ShardingCodec):
         count = items // max(prod(serializer.chunk_shape), 1)
         inner = replace(chunk, shape=serializer.chunk_shape)
-        return encoded_limit("", count * (_encoded(serializer.codecs, inner) + _INDEX_ENTRY))
+        return encoded_limit("", count * (_limit_of_chain(serializer.codecs, inner) + _INDEX_ENTRY))
     if isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
         return _TEXT + _TEXT_ITEM * items
     size = items * chunk.dtype.to_native_dtype().itemsize
     return size if isinstance(serializer, BytesCodec) else encoded_limit("", size)
 
 
-def _encoded(codecs: Sequence[Codec], chunk: ArraySpec) -> int:
+def _limit_of_chain(codecs: Sequence[Codec], chunk: ArraySpec) -> int:
     """Return the most bytes that a whole chain makes of a chunk."""
     at = next(row for row, codec in enumerate(codecs) if isinstance(codec, ArrayBytesCodec))
     for codec in codecs[:at]:

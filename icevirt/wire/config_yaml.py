@@ -69,11 +69,11 @@ def loads(raw: bytes) -> dict[str, Any]:
         document = yaml.load(raw, _Loader)  # noqa: S506 - a safe loader with one more constructor
         refuse_deep(document, most=_MOST_VALUES)
     except Exception as error:  # its constructors raise many kinds
-        raise _damaged(str(error) or type(error).__name__) from error
+        raise _damage(str(error) or type(error).__name__) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise _damaged(f"a {type(document).__name__} instead of a mapping")
+        raise _damage(f"a {type(document).__name__} instead of a mapping")
     return document
 
 
@@ -149,7 +149,7 @@ def _count_tags(raw: bytes) -> Counter[str]:
     return Counter(tag for tag in tags if tag.startswith("!"))
 
 
-def _tagged(loader: Any, name: str, node: Any) -> dict[str, Any]:
+def _construct_tagged(loader: Any, name: str, node: Any) -> dict[str, Any]:
     match node:
         case yaml.MappingNode():
             value = loader.construct_mapping(node, deep=True)
@@ -170,7 +170,7 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _untagged(dumper: Any, kind: _Kind) -> Any:
+def _represent_kind(dumper: Any, kind: _Kind) -> Any:
     node = dumper.represent_data(kind.value)
     if isinstance(kind.value, str):
         plain = dumper.resolve(yaml.ScalarNode, kind.value, (True, False))
@@ -189,15 +189,15 @@ _Loader.yaml_implicit_resolvers = {}
 for _name, (_form, _first) in _PLAIN.items():
     _letters = ["" if letter == "\0" else letter for letter in _first]
     _Loader.add_implicit_resolver(_YAML + _name, re.compile(f"({_form})$"), _letters)
-_Loader.add_multi_constructor("!", _tagged)
+_Loader.add_multi_constructor("!", _construct_tagged)
 _Loader.add_constructor(_YAML + "int", lambda loader, node: _whole(loader.construct_scalar(node)))
-_Dumper.add_representer(_Kind, _untagged)
+_Dumper.add_representer(_Kind, _represent_kind)
 
 
 _LONGEST = 500  # characters of a cause: hostile values are repeated in it
 
 
-def _damaged(cause: str) -> FormatError:
+def _damage(cause: str) -> FormatError:
     return FormatError(
         "the configuration of this repository, config.yaml, cannot be read",
         do="Repair this file, or remove it to use the defaults.",

@@ -169,7 +169,7 @@ def unpack_array(raw: bytes | memoryview, kind: FileKind) -> tuple[NDArray[np.ui
     _check_header(view, kind)
     frame = view[SIZE:]
     with _refusing_damage(kind):
-        declared = _declared_size(frame, kind)
+        declared = _check_declared_size(frame, kind)
         if declared <= 0:
             data = np.frombuffer(decompressed(frame, kind), np.uint8)
             return np.pad(data, (0, -len(data) % 4)), len(data)
@@ -185,7 +185,7 @@ def unpack_array(raw: bytes | memoryview, kind: FileKind) -> tuple[NDArray[np.ui
 def decompressed(frame: memoryview, kind: FileKind) -> bytes:
     """Return the content of a zstd frame. Raises ``FormatError``, also for an impossible size."""
     with _refusing_damage(kind):
-        if _declared_size(frame, kind) >= 0:
+        if _check_declared_size(frame, kind) >= 0:
             return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
         limit = _size_limit(frame)
         with zstandard.ZstdDecompressor().stream_reader(frame, read_across_frames=True) as reader:
@@ -211,7 +211,7 @@ def _refusing_damage(kind: FileKind) -> Iterator[None]:
         ) from error
 
 
-def _declared_size(frame: memoryview, kind: FileKind) -> int:
+def _check_declared_size(frame: memoryview, kind: FileKind) -> int:
     """Return the size that a frame declares, a possible one; -1 where it declares none."""
     declared = zstandard.frame_content_size(frame)
     if declared > (limit := _size_limit(frame)):

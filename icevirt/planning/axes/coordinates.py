@@ -364,7 +364,7 @@ def _coordinate(facts: CatalogFacts, path: str, places: NDArray[np.integer]) -> 
     }
     # an offset that all files have moves all labels alike
     shifted = len({repr(each.values.get("add_offset", 0)) for each in attributes.values()}) > 1
-    values, missing = _decoded(labels, places, schemas, attributes, shifted=shifted)
+    values, missing = _decode(labels, places, schemas, attributes, shifted=shifted)
     meant = {code: _meaning(each) for code, each in attributes.items()}
     number = {each: at for at, each in enumerate(dict.fromkeys(meant.values()))}
     if len(number) > 1:  # numbers that are equal are no equal labels
@@ -390,7 +390,7 @@ def _meaning(attributes: Attributes) -> tuple[Any, ...]:
     return (repr(attrs.get("units")), repr(attrs.get("calendar")))
 
 
-def _decoded(
+def _decode(
     labels: Labels,
     places: NDArray[np.integer],
     schemas: NDArray[np.integer],

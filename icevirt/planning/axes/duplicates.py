@@ -97,13 +97,13 @@ def settled(
         facts, alike.group, pieces.file[alike.rows], [*dimensions, *(n.name for n in new)]
     )
     if len(alike.rows) and rule == "refuse":
-        error = _refused(facts, pieces, alike, new, known)
+        error = _refusal(facts, pieces, alike, new, known)
         return ResolvedDuplicates(kept=everything, refused=error)
     best = alike.best(facts, pieces, rule)
     kept = best < 0
     kept[best[alike.rows]] = True
     rows = np.flatnonzero(kept)
-    left_out = _left_out(facts, pieces, best, rows)
+    left_out = _list_left_out(facts, pieces, best, rows)
     cuts = tuple(_cuts(facts, pieces, rows, known))
     if left_out or cuts:
         refuse_other_duplicates(facts, known)
@@ -197,7 +197,7 @@ def _variables(
     return found
 
 
-def _left_out(
+def _list_left_out(
     facts: CatalogFacts, pieces: FilePieces, best: NDArray[np.int64], kept: NDArray[np.int64]
 ) -> tuple[LeftOut, ...]:
     """Return the files of which nothing is kept, and those that have their first steps."""
@@ -239,7 +239,7 @@ def _cuts(
     ]
 
 
-def _refused(
+def _refusal(
     facts: CatalogFacts,
     pieces: FilePieces,
     alike: _Alike,

@@ -390,7 +390,7 @@ def _by_regex(
     named, directives = with_dates(pattern)
     why = f"its name does not match {pattern!r}"
     if not directives:
-        return _typed(_match(facts, pattern, dimension, why))
+        return _read_types(_match(facts, pattern, dimension, why))
     found = captured(facts.files.url, named)
     columns: dict[str, Any] = {}
     again = np.ones(len(facts.files), np.bool_)
@@ -448,7 +448,7 @@ def _by_attribute(
         dates = iso_dates(texts, calendar=calendar)
         there, like = dates.there, "as in other files"
         if not there.any():
-            return _typed(texts)
+            return _read_types(texts)
     else:
         pattern = NamePattern.of_date(dimension, formatted["format"])
         found = pattern.read(texts, dimension, calendar=calendar, begin="^")
@@ -465,7 +465,7 @@ def _refuse_none(facts: CatalogFacts, there: NDArray[np.bool_], dimension: str, 
         raise refuse_unlabelled(facts, int(np.argmin(there)), dimension, why)
 
 
-def _typed(texts: Sequence[str]) -> NDArray[Any]:
+def _read_types(texts: Sequence[str]) -> NDArray[Any]:
     """Return numbers where all labels are some; a leading zero makes no other number of one."""
     if all(map(_FLOAT.fullmatch, texts)):
         if not all(map(_WHOLE.fullmatch, texts)):

@@ -286,7 +286,7 @@ def missing_value(schema: ArraySchema) -> JSON:  # noqa: PLR0911 - a case, a lin
         said = [packing[name] for name in ("_FillValue", "missing_value") if name in packing]
         numbers = [each for each in said if isinstance(each, np.number)]
         held = np.complex128(numbers[0] if numbers else complex(math.nan, math.nan))
-        return [_spelt(held.real), _spelt(held.imag)]
+        return [_spell(held.real), _spell(held.imag)]
     if dtype is None or dtype.kind not in "iuf":
         return None
     for value in missing_of(schema.attributes):
@@ -295,11 +295,11 @@ def missing_value(schema: ArraySchema) -> JSON:  # noqa: PLR0911 - a case, a lin
             if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
                 return value
         elif dtype.kind == "f":
-            return _spelt(dtype.type(value))
+            return _spell(dtype.type(value))
     return "NaN" if dtype.kind == "f" else None
 
 
-def _spelt(number: np.floating[Any]) -> JSON:
+def _spell(number: np.floating[Any]) -> JSON:
     return "NaN" if np.isnan(number) else float(number)
 
 

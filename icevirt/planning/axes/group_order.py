@@ -115,14 +115,14 @@ def _place(
             group,
             alone=alone,
             first=facts.files.url[one],
-            first_steps=_called(axis, mine, held.path, one),
+            first_steps=_call(axis, mine, held.path, one),
             other=facts.files.url[other],
-            other_steps=_called(axis, mine, held.path, other),
+            other_steps=_call(axis, mine, held.path, other),
         )
     return mine
 
 
-def _called(axis: AxisPlacement, mine: AxisPlacement, path: str, file: int) -> dict[str, str]:
+def _call(axis: AxisPlacement, mine: AxisPlacement, path: str, file: int) -> dict[str, str]:
     """Return the first label of a file in both groups."""
     led = {axis.coordinate: str(axis.name(int(axis.cell[file])))} if axis.coordinate else {}
     return {**led, path: str(mine.name(int(mine.cell[file])))}

@@ -219,7 +219,7 @@ def _whole(  # noqa: PLR0917 - parts of names, and what is known of them
         if column[0] == "\0":
             found.append(f"{{{dimension}:{form}}}")
         elif at in chosen:
-            text, name = _labelled(column, used)
+            text, name = _label(column, used)
             used.add(name)
             found.append(text)
         elif at in varying:
@@ -229,19 +229,19 @@ def _whole(  # noqa: PLR0917 - parts of names, and what is known of them
     return "".join(found)
 
 
-def _labelled(column: Sequence[str], used: Collection[str]) -> tuple[str, str]:
+def _label(column: Sequence[str], used: Collection[str]) -> tuple[str, str]:
     """Return a label for a part of the names, and what its dimension is called."""
     numbered = [_NUMBERED.fullmatch(each) for each in column]
     around = {(each[1], each[3]) for each in numbered if each is not None}
     if all(map(_RIPF.fullmatch, column)) or None in numbered or len(around) != 1:
-        return _named("", used, "{%s}")
+        return _name("", used, "{%s}")
     ((before, after),) = around
     if before.lower() in _SCENARIOS:
-        return _named("scenario", used, "{%s}")
-    return _named(before, used, f"{_literal(before)}{{%s:d}}{_literal(after)}")
+        return _name("scenario", used, "{%s}")
+    return _name(before, used, f"{_literal(before)}{{%s:d}}{_literal(after)}")
 
 
-def _named(word: str, used: Collection[str], text: str) -> tuple[str, str]:
+def _name(word: str, used: Collection[str], text: str) -> tuple[str, str]:
     plain = word.lower() if re.fullmatch("[A-Za-z]{3,}", word) else "member"
     name = "member" if plain in _MEMBERS else plain
     name = "step" if word.lower() in _STEPS else name

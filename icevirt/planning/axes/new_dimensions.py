@@ -255,7 +255,7 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
         for code in dict.fromkeys(arrays.schema.codes[rows].tolist())
     }
     try:
-        raw, attributes = _counted_alike(held, arrays.schema.codes[rows], schemas, path, dimension)
+        raw, attributes = _count_alike(held, arrays.schema.codes[rows], schemas, path, dimension)
     except InexactError as error:
         raise CombineError(
             f"a time of {path} cannot be converted to the units of the other files: {error}",
@@ -295,7 +295,7 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     return path, row_of
 
 
-def _counted_alike(
+def _count_alike(
     held: Sequence[NDArray[Any]],
     codes: NDArray[np.integer],
     schemas: Mapping[int, ArraySchema],

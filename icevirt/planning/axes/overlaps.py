@@ -279,7 +279,7 @@ def _cut_shapes(
         shapes.append(json.dumps(shape))
     codes = arrays.shape.codes.astype(np.int64)
     codes[rows] = new[inverse]
-    return replace(arrays, shape=_recoded(codes, shapes))
+    return replace(arrays, shape=_recode(codes, shapes))
 
 
 def _cut_digests(
@@ -299,10 +299,10 @@ def _cut_digests(
     texts += [f"{digest[row]}:{skip[row]}+{count[row]}" for row in rows[first].tolist()]
     codes = digest.codes.astype(np.int64)
     codes[rows] = new[inverse]
-    return _recoded(codes, texts)
+    return _recode(codes, texts)
 
 
-def _recoded(codes: NDArray[np.int64], values: Sequence[str]) -> Coded:
+def _recode(codes: NDArray[np.int64], values: Sequence[str]) -> Coded:
     """Return a column in which each value stands once."""
     number: dict[str, int] = {}
     of = np.array([number.setdefault(value, len(number)) for value in values], np.int64)

@@ -69,7 +69,7 @@ def contradictions(held: Mapping[str, Mapping[int, _Attributes]]) -> list[Unlike
     there: dict[str, set[str]] = defaultdict(set)
     for name in held:
         there[paths.name(name)].add(name)
-    named = {path: _named(path, by_code, there) for path, by_code in held.items()}
+    named = {path: _find_named(path, by_code, there) for path, by_code in held.items()}
     targets = {each for by_code in named.values() for each in by_code.values()}
     mappings = [
         path
@@ -91,7 +91,7 @@ def contradictions(held: Mapping[str, Mapping[int, _Attributes]]) -> list[Unlike
     return found
 
 
-def _named(path: str, by_code: _ByCode, there: Mapping[str, set[str]]) -> dict[int, str]:
+def _find_named(path: str, by_code: _ByCode, there: Mapping[str, set[str]]) -> dict[int, str]:
     """Return the mapping that a variable names, by schema; the first of several."""
     found = {}
     for code, attributes in by_code.items():
@@ -110,7 +110,7 @@ def _unlike(path: str, by_code: _ByCode) -> UnlikeMapping | None:
     kind = {}
     for code, attributes in by_code.items():
         own = {name: attributes[name] for name in names if name in attributes}
-        text = repr({name: _meant(value) for name, value in own.items()})
+        text = repr({name: _normalize(value) for name, value in own.items()})
         said.setdefault(text, own)
         kind[code] = [*said].index(text)
     return UnlikeMapping(path=path, kind=kind, said=tuple(said.values()))
@@ -122,11 +122,11 @@ def _conflicts(found: Iterable[_Attributes]) -> list[str]:
     for attributes in found:
         for name, value in attributes.items():
             if name.lower() not in _OF_NO_PLACE:
-                held.setdefault(name, set()).add(repr(_meant(value)))
+                held.setdefault(name, set()).add(repr(_normalize(value)))
     return [name for name, values in held.items() if len(values) > 1]
 
 
-def _meant(value: Any) -> Any:
+def _normalize(value: Any) -> Any:
     """Return a value of an attribute, numbers to nine digits, texts without their layout."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
@@ -135,7 +135,7 @@ def _meant(value: Any) -> Any:
     if isinstance(value, int | float):
         return f"{value:.9g}"
     if isinstance(value, list | tuple):
-        return [_meant(each) for each in value] if len(value) != 1 else _meant(value[0])
+        return [_normalize(each) for each in value] if len(value) != 1 else _normalize(value[0])
     return " ".join(str(value).split())
 
 
@@ -152,7 +152,9 @@ def refuse_unlike_mappings(facts: CatalogFacts) -> None:
         other = int(np.argmax(kind != kind[0]))
         count, one, two = int((kind != kind[0]).sum()), *(each.said[kind[at]] for at in (0, other))
         unlike = [
-            n for n in dict.fromkeys((*one, *two)) if _meant(one.get(n)) != _meant(two.get(n))
+            n
+            for n in dict.fromkeys((*one, *two))
+            if _normalize(one.get(n)) != _normalize(two.get(n))
         ]
         same = choose(attrs={each.path: {name: one.get(name) for name in unlike[:1]}})
         raise CombineError(

@@ -72,12 +72,12 @@ def _indices(variables: Sequence[_Variable]) -> dict[str, frozenset[str]]:
         there[paths.name(path)].add(path)
     found: dict[str, frozenset[str]] = {}
     for each in variables:
-        for index, numbered in _said_by(each, known, there):
+        for index, numbered in _indices_by(each, known, there):
             found[index] = found.get(index, frozenset()) | numbered
     return found
 
 
-def _said_by(
+def _indices_by(
     variable: _Variable, known: Mapping[str, _Variable], there: _Names
 ) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield paths of variables of which one says that they number something, and what."""

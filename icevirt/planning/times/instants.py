@@ -106,14 +106,14 @@ def decoded_times(
     _refuse_far(known, count)
     if count.calendar == DURATION:
         return _of_long(known, count, there, starts)
-    coarse, none = _rounded(known, count), np.zeros(known.shape, np.int64)
+    coarse, none = _round(known, count), np.zeros(known.shape, np.int64)
     if not count.is_fine:
         return Times(microseconds=coarse, rest=none, there=there)
     product = known * count.step
     is_fine = (np.abs(product) < _FINEST) & is_near(coarse)
     _refuse_two_references(known, is_fine, count)
     is_fine = ~_any_of_file(~is_fine, starts)
-    whole, rest = _carried(np.where(is_fine, product, 0).astype(np.int64), count)
+    whole, rest = _carry(np.where(is_fine, product, 0).astype(np.int64), count)
     return Times(
         microseconds=np.where(is_fine, whole + count.origin, coarse),
         rest=np.where(is_fine, rest, 0),
@@ -125,7 +125,7 @@ def _of_integers(known: NDArray[Any], count: Count, there: NDArray[np.bool_]) ->
     _refuse_far(known, count)
     numbers = known.astype(np.int64)
     micro, nano = np.divmod(np.asarray(count.step, np.int64), MICROSECOND)
-    whole, rest = _carried(numbers * nano, count)
+    whole, rest = _carry(numbers * nano, count)
     microseconds = numbers * micro + whole + count.origin
     near = is_near(microseconds)
     if count.calendar == DURATION:
@@ -168,7 +168,7 @@ def _refuse_long(known: NDArray[Any], is_short: NDArray[np.bool_]) -> None:
         raise InexactError(f"{known.flat[at]} is longer than 64 bits of nanoseconds", at)
 
 
-def _carried(
+def _carry(
     nanoseconds: NDArray[np.int64], count: Count
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return nanoseconds after those of the reference, as microseconds and a rest."""
@@ -208,7 +208,7 @@ def _refuse_far(known: NDArray[Any], count: Count) -> None:
         raise InexactError(f"{known.flat[at]} is out of range", at)
 
 
-def _rounded(known: NDArray[np.float64], count: Count) -> NDArray[np.int64]:
+def _round(known: NDArray[np.float64], count: Count) -> NDArray[np.int64]:
     """Return microseconds since 1970-01-01, the nearest ones."""
     step = np.asarray(count.step, np.int64)
     if (step % MICROSECOND).any():  # cftime knows no nanoseconds
@@ -239,7 +239,7 @@ def microseconds(
         there &= np.isfinite(values)
         known = np.where(there, values, 0).astype(np.float64)
         _refuse_far(known, units)
-        return _rounded(known, units), there
+        return _round(known, units), there
     return _of_integers(np.where(there, values, 0), units, there).microseconds, there
 
 

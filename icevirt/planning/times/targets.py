@@ -372,14 +372,14 @@ class Declarations:
         if not self.is_stored(path):
             return None
         rows = self.rows(path)
-        found, number = self._counted(path, rows)
+        found, number = self._count(path, rows)
         counts = [units for _, units in found if units is not None]
         if len(counts) < len(found):
             return None
         storage = [(said.storage, said.missing) for said, _ in found]
         return declared(counts, storage, number, self._arrays.file[rows])
 
-    def _counted(
+    def _count(
         self, path: str, rows: NDArray[np.integer]
     ) -> tuple[list[tuple[_Said, TimeUnits | None]], NDArray[np.int64]]:
         """Return the counts that occur, and which of them each row has."""
@@ -408,7 +408,7 @@ class Declarations:
         rest, units = without_units(text)
         alike = self._alike.get((rest, path)) if units is not None else None
         if alike is None:
-            known = _said_of(ArraySchema.loads(text), path, self._dimensions)
+            known = _read_schema(ArraySchema.loads(text), path, self._dimensions)
             if "units" in known.counting:
                 self._alike[rest, path] = known
         else:
@@ -417,7 +417,7 @@ class Declarations:
         return known
 
 
-def _said_of(schema: ArraySchema, path: str, dimensions: frozenset[str]) -> _Said:
+def _read_schema(schema: ArraySchema, path: str, dimensions: frozenset[str]) -> _Said:
     attrs = schema.attributes
     return _Said(
         counting={name: attrs.values[name] for name in _COUNTING if name in attrs.values},

@@ -81,8 +81,8 @@ class Builder:
 
     def table(self, table: Table, values: Values) -> int:
         """Write a table and everything below it; return where it stands."""
-        stored = _stored(table, values)
-        form = _packed(table, tuple(stored))
+        stored = _select_stored(table, values)
+        form = _pack(table, tuple(stored))
         found = self._vtables.get(form.vtable)
         if found is None:
             found = self._vtables[form.vtable] = self.align(2)
@@ -176,7 +176,7 @@ def _rules(table: Table) -> list[tuple[str, int | None, bool]]:
     return [(f.name, f.default if s else None, f.required and not s) for f, s in pairs]
 
 
-def _stored(table: Table, values: Values) -> Values:
+def _select_stored(table: Table, values: Values) -> Values:
     """Return the fields that are written: scalars unless at their default, others unless None."""
     found = {}
     for name, default, is_required in _rules(table):
@@ -207,7 +207,7 @@ class _PackedTable:
 
 
 @lru_cache(_FORMS)
-def _packed(table: Table, present: tuple[str, ...]) -> _PackedTable:
+def _pack(table: Table, present: tuple[str, ...]) -> _PackedTable:
     shape = layout(table, frozenset(present))
     inside: list[tuple[int, int, str, str, int | None]] = []
     outside = []

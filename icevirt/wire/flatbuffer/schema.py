@@ -127,7 +127,7 @@ TEXT = Text()
 BYTES = Vector(U8)
 
 
-def _required(name: str, kind: Kind) -> Field:
+def _require(name: str, kind: Kind) -> Field:
     return Field(name, kind, required=True)
 
 
@@ -135,7 +135,7 @@ def _required(name: str, kind: Kind) -> Field:
 
 OBJECT_ID_12 = Struct("ObjectId12", 12, 1)
 OBJECT_ID_8 = Struct("ObjectId8", 8, 1)
-METADATA_ITEM = Table("MetadataItem", (_required("name", TEXT), _required("value", BYTES)))
+METADATA_ITEM = Table("MetadataItem", (_require("name", TEXT), _require("value", BYTES)))
 EXTRA = Field("extra", BYTES)
 
 # -- manifest.fbs ---------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ EXTRA = Field("extra", BYTES)
 CHUNK_REF = Table(
     "ChunkRef",
     (
-        _required("index", Vector(U32)),
+        _require("index", Vector(U32)),
         Field("inline", BYTES),
         Field("offset", U64),
         Field("length", U64),
@@ -157,13 +157,13 @@ CHUNK_REF = Table(
 )
 ARRAY_MANIFEST = Table(
     "ArrayManifest",
-    (_required("node_id", OBJECT_ID_8), _required("refs", Vector(CHUNK_REF, columnar=True)), EXTRA),
+    (_require("node_id", OBJECT_ID_8), _require("refs", Vector(CHUNK_REF, columnar=True)), EXTRA),
 )
 MANIFEST = Table(
     "Manifest",
     (
-        _required("id", OBJECT_ID_12),
-        _required("arrays", Vector(ARRAY_MANIFEST)),
+        _require("id", OBJECT_ID_12),
+        _require("arrays", Vector(ARRAY_MANIFEST)),
         Field("location_dictionary", BYTES),
         Field("compression_algorithm", U8, default=1),
         EXTRA,
@@ -184,7 +184,7 @@ MANIFEST_FILE_INFO_V2 = Table(
 )
 MANIFEST_REF = Table(
     "ManifestRef",
-    (_required("object_id", OBJECT_ID_12), _required("extents", Vector(CHUNK_INDEX_RANGE))),
+    (_require("object_id", OBJECT_ID_12), _require("extents", Vector(CHUNK_INDEX_RANGE))),
 )
 DIMENSION_SHAPE_V2 = Table(
     "DimensionShapeV2", (Field("array_length", U64), Field("num_chunks", U32))
@@ -193,9 +193,9 @@ DIMENSION_NAME = Table("DimensionName", (Field("name", TEXT),))
 ARRAY_NODE_DATA = Table(
     "ArrayNodeData",
     (
-        _required("shape", Vector(DIMENSION_SHAPE)),
+        _require("shape", Vector(DIMENSION_SHAPE)),
         Field("dimension_names", Vector(DIMENSION_NAME)),
-        _required("manifests", Vector(MANIFEST_REF)),
+        _require("manifests", Vector(MANIFEST_REF)),
         Field("shape_v2", Vector(DIMENSION_SHAPE_V2)),
     ),
 )
@@ -204,23 +204,23 @@ NODE_DATA = Union((ARRAY_NODE_DATA, GROUP_NODE_DATA))
 NODE_SNAPSHOT = Table(
     "NodeSnapshot",
     (
-        _required("id", OBJECT_ID_8),
-        _required("path", TEXT),
-        _required("user_data", BYTES),
-        _required("node_data", NODE_DATA),
+        _require("id", OBJECT_ID_8),
+        _require("path", TEXT),
+        _require("user_data", BYTES),
+        _require("node_data", NODE_DATA),
         EXTRA,
     ),
 )
 SNAPSHOT = Table(
     "Snapshot",
     (
-        _required("id", OBJECT_ID_12),
+        _require("id", OBJECT_ID_12),
         Field("parent_id", OBJECT_ID_12),
-        _required("nodes", Vector(NODE_SNAPSHOT)),
+        _require("nodes", Vector(NODE_SNAPSHOT)),
         Field("flushed_at", U64),
-        _required("message", TEXT),
-        _required("metadata", Vector(METADATA_ITEM)),
-        _required("manifest_files", Vector(MANIFEST_FILE_INFO)),
+        _require("message", TEXT),
+        _require("metadata", Vector(METADATA_ITEM)),
+        _require("manifest_files", Vector(MANIFEST_FILE_INFO)),
         Field("manifest_files_v2", Vector(MANIFEST_FILE_INFO_V2)),
         EXTRA,
     ),
@@ -228,10 +228,10 @@ SNAPSHOT = Table(
 
 # -- transaction_log.fbs --------------------------------------------------------------------------
 
-CHUNK_INDICES = Table("ChunkIndices", (_required("coords", Vector(U32)),))
+CHUNK_INDICES = Table("ChunkIndices", (_require("coords", Vector(U32)),))
 ARRAY_UPDATED_CHUNKS = Table(
     "ArrayUpdatedChunks",
-    (_required("node_id", OBJECT_ID_8), _required("chunks", Vector(CHUNK_INDICES, columnar=True))),
+    (_require("node_id", OBJECT_ID_8), _require("chunks", Vector(CHUNK_INDICES, columnar=True))),
 )
 MOVE_OPERATION = Table(
     "MoveOperation",
@@ -248,9 +248,9 @@ NODE_SETS = (
 TRANSACTION_LOG = Table(
     "TransactionLog",
     (
-        _required("id", OBJECT_ID_12),
-        *(_required(name, Vector(OBJECT_ID_8)) for name in NODE_SETS),
-        _required("updated_chunks", Vector(ARRAY_UPDATED_CHUNKS)),
+        _require("id", OBJECT_ID_12),
+        *(_require(name, Vector(OBJECT_ID_8)) for name in NODE_SETS),
+        _require("updated_chunks", Vector(ARRAY_UPDATED_CHUNKS)),
         Field("moved_nodes", Vector(MOVE_OPERATION)),
         EXTRA,
     ),
@@ -258,14 +258,14 @@ TRANSACTION_LOG = Table(
 
 # -- repo.fbs -------------------------------------------------------------------------------------
 
-REF = Table("Ref", (_required("name", TEXT), Field("snapshot_index", U32)))
+REF = Table("Ref", (_require("name", TEXT), Field("snapshot_index", U32)))
 SNAPSHOT_INFO = Table(
     "SnapshotInfo",
     (
-        _required("id", OBJECT_ID_12),
+        _require("id", OBJECT_ID_12),
         Field("parent_offset", I32),  # absent means 0, which is a parent; no parent is -1
         Field("flushed_at", U64),
-        _required("message", TEXT),
+        _require("message", TEXT),
         Field("metadata", Vector(METADATA_ITEM)),
         Field("pruned_ancestor_tx_logs", Vector(OBJECT_ID_12)),  # spec 2.1
     ),
@@ -274,10 +274,10 @@ REPO_STATUS = Table(
     "RepoStatus",
     (Field("availability", U8), Field("set_at", U64), Field("limited_availability_reason", TEXT)),
 )
-_NAME = _required("name", TEXT)
-_BRANCH = _required("branch", TEXT)
-_PREVIOUS = _required("previous_snap_id", OBJECT_ID_12)
-_NEW = _required("new_snap_id", OBJECT_ID_12)
+_NAME = _require("name", TEXT)
+_BRANCH = _require("branch", TEXT)
+_PREVIOUS = _require("previous_snap_id", OBJECT_ID_12)
+_NEW = _require("new_snap_id", OBJECT_ID_12)
 UPDATE_TYPE = Union(
     (
         Table("RepoInitializedUpdate"),
@@ -303,19 +303,19 @@ UPDATE_TYPE = Union(
 )
 UPDATE = Table(
     "Update",
-    (_required("update_type", UPDATE_TYPE), Field("updated_at", U64), Field("backup_path", TEXT)),
+    (_require("update_type", UPDATE_TYPE), Field("updated_at", U64), Field("backup_path", TEXT)),
 )
 REPO = Table(
     "Repo",
     (
         Field("spec_version", U8),
-        _required("tags", Vector(REF)),
-        _required("branches", Vector(REF)),
-        _required("deleted_tags", Vector(TEXT)),
-        _required("snapshots", Vector(SNAPSHOT_INFO, columnar=True)),
-        _required("status", REPO_STATUS),
+        _require("tags", Vector(REF)),
+        _require("branches", Vector(REF)),
+        _require("deleted_tags", Vector(TEXT)),
+        _require("snapshots", Vector(SNAPSHOT_INFO, columnar=True)),
+        _require("status", REPO_STATUS),
         Field("metadata", Vector(METADATA_ITEM)),
-        _required("latest_updates", Vector(UPDATE, columnar=True)),
+        _require("latest_updates", Vector(UPDATE, columnar=True)),
         Field("repo_before_updates", TEXT),
         Field("config", BYTES),  # a FlexBuffer
         Field("enabled_feature_flags", Vector(U16)),

@@ -85,10 +85,10 @@ class IndexSearch:
         payload, span = self._payload, self._span
         records = _records(payload, span)
         if records is None:
-            return _Ordered(self._followed, span.count)
+            return _Ordered(self._follow, span.count)
         return _Ordered(_RecordIndex(payload, span, records).index.__getitem__, span.count)
 
-    def _followed(self, rows: Places) -> Index:
+    def _follow(self, rows: Places) -> Index:
         self._left -= _FOLLOWED
         return Tables(self._payload, self._span.start + 4 * rows, CHUNK_REF).coordinates("index")
 

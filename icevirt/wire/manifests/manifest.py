@@ -66,7 +66,7 @@ _CHECKSUMS = 3
 
 def write_table(tail: Tail, table: ChunkTable, dictionary: Dictionary | None, level: int) -> int:
     """Append an array's references and return where their vector stands."""
-    return _References(tail, table, _compressed(table.locations, dictionary, level)).start
+    return _References(tail, table, _compress(table.locations, dictionary, level)).start
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class _Compressed:
     starts: Places  # (m + 1,)
 
 
-def _compressed(locations: Locations, dictionary: Dictionary | None, level: int) -> _Compressed:
+def _compress(locations: Locations, dictionary: Dictionary | None, level: int) -> _Compressed:
     """Compress the locations that a reader accepts compressed."""
     url, places = locations.url, np.zeros(len(locations) + 1, np.int64)
     if dictionary is None:

@@ -89,14 +89,14 @@ class Dictionary:
             made = reader.multi_decompress_to_buffer(_segments(frames, starts))
         except zstandard.ZstdError as error:
             raise Damage(f"a compressed location is damaged: {error}", 0) from None
-        return _joined(made)
+        return _join(made)
 
     def compress(self, data: Bytes, starts: Places, level: int) -> tuple[Bytes, Places]:
         """Return a frame for each string; strings and frames lie end to end."""
         if len(starts) == 1:
             return np.zeros(0, np.uint8), starts
         writer = zstandard.ZstdCompressor(level=level, dict_data=self._dictionary)
-        return _joined(writer.multi_compress_to_buffer(_segments(data, starts)))
+        return _join(writer.multi_compress_to_buffer(_segments(data, starts)))
 
 
 def _segments(data: Bytes, starts: Places) -> zstandard.BufferWithSegments:
@@ -104,7 +104,7 @@ def _segments(data: Bytes, starts: Places) -> zstandard.BufferWithSegments:
     return zstandard.BufferWithSegments(data.tobytes(), pairs.tobytes())
 
 
-def _joined(made: zstandard.BufferWithSegmentsCollection) -> tuple[Bytes, Places]:
+def _join(made: zstandard.BufferWithSegmentsCollection) -> tuple[Bytes, Places]:
     """Return what the library made, end to end, and where each begins."""
     parts = [made[row].tobytes() for row in range(len(made))]
     return np.frombuffer(b"".join(parts), np.uint8), np.cumsum([0, *map(len, parts)])
@@ -115,7 +115,7 @@ def content_sizes(data: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
 
     The decoder would take the memory that a header asks for, so it is read here first.
     """
-    size = _declared(data, at, length)
+    size = _read_declared(data, at, length)
     if int(size.max()) > MAX_LOCATION or int(size.min()) < 1:
         raise Damage("a location of an impossible length", int(np.argmax(size)))
     if int(size.sum()) > max(ALWAYS_ALLOWED, MAX_RATIO * int(length.sum())):
@@ -123,7 +123,7 @@ def content_sizes(data: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
     return size
 
 
-def _declared(frames: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
+def _read_declared(frames: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
     if int(length.min()) < _SHORTEST:
         raise Damage("a compressed location is cut short", int(np.argmin(length)))
     magic = _little_endian(frames, at, 4)
@@ -307,9 +307,9 @@ class LocationReader:
             return self._strings(*plain)
         hidden = packed[0] != 0  # compressed ones go first
         if plain is None or hidden.all():
-            return self._unpacked(*packed)
+            return self._unpack(*packed)
         names, rank = self._strings(*(column[~hidden] for column in plain))
-        more, more_rank = self._unpacked(*(column[hidden] for column in packed))
+        more, more_rank = self._unpack(*(column[hidden] for column in packed))
         both = np.empty(len(hidden), np.int64)
         both[~hidden], both[hidden] = rank, more_rank + len(names)
         return names + more, both
@@ -324,7 +324,7 @@ class LocationReader:
             return StringsWithin(self.payload.bytes, start, length), rank
         return text(*gather(self.payload.bytes, start, length)), rank
 
-    def _unpacked(self, start: Places, length: Places) -> tuple[Strings, Places]:
+    def _unpack(self, start: Places, length: Places) -> tuple[Strings, Places]:
         first, rank = self._distinct(start, length)
         start, length = _rows(start, first), _rows(length, first)
         size = content_sizes(self.payload.bytes, start, length)

@@ -85,7 +85,7 @@ class SnapshotColumns:
             message=Strings.of([info.message for info in infos]),
             items_of=Lists(_begins(metadata_of)),
             names=Strings.of([item["name"] for item in items]) if items else NO_STRINGS,
-            values=Strings(_joined(values), _begins(values)) if items else NO_STRINGS,
+            values=Strings(_join(values), _begins(values)) if items else NO_STRINGS,
             pruned_of=Lists(_begins(pruned)),
             pruned=_ids([key for each in pruned for key in each]),
         )
@@ -183,12 +183,14 @@ class SnapshotColumns:
         both = (self if same else self.take(left)) + SnapshotColumns.of(infos)
         for row in np.flatnonzero((self.parent != NO_PARENT) & ~kept[self.parent] & kept).tolist():
             parent = self.key(int(self.parent[row]))
-            both.parent[place[row]] = new[parent] if parent in new else _lost(self.key(row), parent)
+            both.parent[place[row]] = (
+                new[parent] if parent in new else _refuse_lost(self.key(row), parent)
+            )
         for info in infos:
             if info.parent_id is not None:
                 at = row_of(info.parent_id)
                 known = int(place[at]) if at is not None and kept[at] else new.get(info.parent_id)
-                at = _lost(info.id, info.parent_id) if known is None else known
+                at = _refuse_lost(info.id, info.parent_id) if known is None else known
                 both.parent[new[info.id]] = at
         return both.take(np.lexsort(_words(both.ids)[::-1]))
 
@@ -197,14 +199,14 @@ class SnapshotColumns:
         return ObjectId12(self.ids[row].tobytes())
 
 
-def _lost(snapshot: ObjectId12, parent: ObjectId12) -> int:
+def _refuse_lost(snapshot: ObjectId12, parent: ObjectId12) -> int:
     raise InvalidInputError(
         "the parent of a snapshot is unknown", snapshot=str(snapshot), parent=str(parent)
     )
 
 
 def _ids(keys: Sequence[bytes]) -> Bytes:
-    return _joined(keys).reshape(len(keys), ObjectId12.SIZE)
+    return _join(keys).reshape(len(keys), ObjectId12.SIZE)
 
 
 def _begins(lists: Sequence[Sized]) -> Places:
@@ -212,7 +214,7 @@ def _begins(lists: Sequence[Sized]) -> Places:
     return np.array([0, *accumulate(map(len, lists))], np.int64)
 
 
-def _joined(values: Sequence[bytes]) -> Bytes:
+def _join(values: Sequence[bytes]) -> Bytes:
     return np.frombuffer(b"".join(values), np.uint8)
 
 

@@ -415,7 +415,7 @@ def _run(
         storing = StoringAgain.of(job.target, plan)
         findings = (*replacing.findings(), *storing.findings, *planned.closed.findings)
     spec, bad, ends = planned.spec, planned.closed.bad, ends_of(plan, facts.files, facts.arrays)
-    labels = labels_at_ends(plan, facts)
+    labels = labels_at_ends(planned.plan, facts)  # of files where they were scanned
     referring = facts.places is not facts.files.url
     del planned, facts  # as large as the plan, and nothing of it is needed any more
     job.scan.files.fold()  # while tasks run, the memory is theirs

@@ -336,7 +336,7 @@ def _mark_eras(parted: EraPartition, spec: CombineSpec) -> bytes:
 
 def _describe_era(zarr_json: bytes | None, number: int, plan: BuildPlan, era: Era | None) -> bytes:
     document = json.loads(zarr_json or ScannedGroup(path=paths.ROOT).zarr_json())
-    attrs: dict[str, str | int] = {ERA: number, f"{ERA}_collect_files": len(plan.files)}
+    attrs: dict[str, str | int] = {ERA: number, f"{ERA}_files": len(plan.files)}
     if era is not None:
         changes = [str(change) for change in era.changes[:_CHANGES]]
         more = len(era.changes) - len(changes)

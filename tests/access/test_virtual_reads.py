@@ -101,7 +101,7 @@ def hostile(virtual, location):
         length=np.full(1, 40),
         locations=Locations.one(location),
     )
-    session._changed().put(session.array("/v"), table)
+    session._change().put(session.array("/v"), table)
     session.commit("hostile")
     return virtual.store()
 

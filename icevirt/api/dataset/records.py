@@ -1,4 +1,4 @@
-"""Read, check and keep what a dataset says of the build that made it; anybody can write it.
+"""Read, check and keep what a dataset says of the build that made it; another writer can change it.
 
 The metadata of a snapshot says what a build made. An amended commit loses it, and expiry takes the
 snapshot away. So a build also writes what it made into an object that is named by its id. The ids

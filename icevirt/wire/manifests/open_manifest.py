@@ -1,9 +1,9 @@
-"""Read references of manifests: all of an array, or only those that are asked for.
+"""Read references of manifests: all of an array, or only those that are requested.
 
 Spec: "Chunk Manifest Files". References are ordered by index, so bisection finds them. All about a
 reference, its index too, is checked when it is decoded. A chunk is said to be absent only after the
 order of all references was checked. So a lookup answers what decoding the whole manifest would, or
-raises; damage of references that are not asked for may stay unseen.
+raises; damage of references that are not requested may stay unseen.
 
 The fields of a row decide its kind; if it has several, the official reader's precedence holds:
 chunk_id, compressed_location, location, inline. A location that a million rows share is read once.

@@ -225,7 +225,7 @@ class ConflictError(IcevirtError, code="commit-conflict"):
 
 
 class RebaseFailedError(ConflictError, code="rebase-failed"):
-    """The session is in a state that does not allow this: committed, or without changes."""
+    """Another commit came first, and the changes of the session conflict with it."""
 
     @property
     def conflicts(self) -> tuple[Any, ...]:

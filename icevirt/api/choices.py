@@ -395,7 +395,7 @@ def inputs_of(
     *,
     asset: str | None,
 ) -> Inputs:
-    """Return the sources, or where there are none, those of the catalog's scans with ``options``.
+    """Return the sources; without any, the files that the catalog's scans with ``options`` list.
 
     Args:
         sources: As for `build`.

@@ -63,7 +63,7 @@ def continued(
     combine_options: CombineOptionsLike,
     commit_options: CommitOptionsLike,
 ) -> Continued:
-    """Return the options of a build by its record, overridden by those of a call.
+    """Return the options that a build recorded; options of the call override them.
 
     Raises:
         InvalidInputError: The build had options that the call has to give itself, or the options

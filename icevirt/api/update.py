@@ -336,7 +336,7 @@ def leased(
 
 
 def _holder(raw: bytes) -> str:
-    """Return who holds a lease; "" where nobody does any more."""
+    """Return the holder of a lease; "" where it ended."""
     try:
         content = loads(raw)
         until, holder = float(content["until"]), str(content["holder"])

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 _TABLE = 1 << 22  # combinations that are looked up rather than sorted
+_MOST_KEYS = 1 << 62  # combinations of codes that a number holds
 _BLOCK = 1 << 16  # rows that are looked up at a time: indices are widened, block by block
 
 type NumberColumn = NDArray[np.integer] | KindColumn
@@ -225,6 +226,10 @@ def joint(
         The codes that occur together, ascending, shape (combinations, columns); and which of these
         each row has.
     """
+    if math.prod(sizes) > _MOST_KEYS and len(columns) > 2:
+        first, before = joint(columns[:-1], sizes[:-1])
+        pairs, kinds = joint([before, columns[-1]], [len(first), sizes[-1]])
+        return np.column_stack([first[pairs[:, 0]], pairs[:, 1]]), kinds
     kind = shared(columns)
     if kind is not None:
         rows = [each.of_kind for each in columns if isinstance(each, KindColumn)]

@@ -167,7 +167,7 @@ class ReadAhead:
         wanted = sum(part.length for part in wave)
         begin = min(part.offset for part in wave)
         end = max(part.offset + part.length for part in wave)
-        # those of one turn may overlap
+        # parts that one turn of the loop requests may overlap
         follows = reading.end >= 0 and abs(begin - reading.end) <= wanted
         goes_on = follows and end - begin <= 2 * wanted
         if not goes_on:  # it is read somewhere else

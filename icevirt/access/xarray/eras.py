@@ -90,8 +90,8 @@ def _groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
 def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
     """Return a group of all eras as one dataset; one that has no eras as it is.
 
-    Attributes are those of the first era, as `xarray.concat` does it by default; encodings what all
-    eras share.
+    The first era gives the attributes, as `xarray.concat` takes them by default. Encodings are kept
+    as far as all eras share them.
 
     Raises:
         CombineError: They cannot be one dataset without changing values or what they mean; or only

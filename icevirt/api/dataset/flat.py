@@ -1,9 +1,9 @@
 """Append files behind the last step of a dataset, without a look at the rest of it.
 
-The new files are planned with those at both ends of the dataset, which stand for all. If the plan
-decides what the last build decided and puts the new files last, arrays become longer: references
-join those of earlier appends in one small manifest, and stored values are written again from their
-last chunk on. Anything else is left to a plan of all files.
+A plan of the new files and of the files at both ends of the dataset stands for a plan of all. If it
+decides what the last build decided and puts the new files last, arrays become longer: one small
+manifest holds the references of all appends, and stored values are written again from the last
+chunk on. Otherwise all files are planned.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def flat_append(
         request: As for a build of all files; its sources and what it says of held files are not
             looked at.
         new: The files, none of which the dataset holds.
-        target: The branch, as it was when the files were compared with those of the dataset.
+        target: The branch, as it was when the new files were looked for in the dataset.
         clock: Times the phases.
         tail: What the last build recorded of its end, where it was read already.
         scanned_before: Whether the request's catalog describes the files.
@@ -325,7 +325,7 @@ class _Grown:
         return node
 
     def next_state(self, pieces: tuple[tuple[str, int], ...]) -> TailState:
-        """Return what the next append goes on from; ``pieces`` are those of the list of files."""
+        """Return the state that the next append reads; ``pieces`` make the list of files."""
         job, plan = self.job, self.plan
         ends = ends_of(plan, self.facts.files, self.facts.arrays)
         if ends is None:

@@ -2,7 +2,7 @@
 
 Notes of exclusions are immutable objects, named by what they say; all count together. Lists of
 files that an update held back are objects that snapshots name; each update tries these again.
-Neither is an authority: whoever can write the repository can write them, and they leave out only.
+Every writer of the repository can change both, so they can only leave files out.
 """
 
 from __future__ import annotations

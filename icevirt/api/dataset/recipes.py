@@ -1,8 +1,8 @@
 """Keep the recipe of a build in its repository, and choose the one that an update goes by.
 
-A recipe is an immutable object named by the digest of its text. It is data: whoever can write the
-repository can write another one. So it is run only if this user made it, or says its digest, or if
-it runs nothing and reads only below directories that the caller names. What it reads beside its
+A recipe is an immutable object named by the digest of its text. Every writer of the repository can
+add another one. So a recipe is followed only if this user made it, or passes its digest, or if it
+runs nothing and reads only below directories that the caller names. What it reads beside its
 sources, files that the dataset holds, is for `readable_places` to say.
 """
 

@@ -190,8 +190,8 @@ class Target:
     def held_back(self) -> tuple[str, bool]:
         """Return the name of the list of files that are held back, and whether they were tried.
 
-        The name is "" where no file is held back. They were tried if nobody changed the dataset
-        since an update found that they do not fit.
+        The name is "" where no file is held back. The files were tried if the dataset has not
+        changed since an update found that they do not fit.
         """
         history = () if self.info is None else lookup.ancestry(self.info, self.tip)
         for each in history:

@@ -86,7 +86,7 @@ def diff(
     logs = _logs(opened.assets, [*old_only, *new_only], notes)
     old, new = opened.assets.snapshot(first), opened.assets.snapshot(last)
     commits, records = Commits(info), (_records(info, first), _records(info, last))
-    # the prefixes by which names of one version become those of the other, in order
+    # pairs of prefixes: replaced in order, they turn paths of one version into those of the other
     back = [(after, before) for before, after in moves_in(old_only)]
     moves = [*back, *moves_in(reversed(new_only))]
     nodes = tuple(_nodes(old, new, logs))

@@ -104,6 +104,18 @@ def test_rows_are_numbered_by_what_they_have_in_several_columns(made, shared, ta
     assert isinstance(found, KindColumn) == shared
 
 
+def test_kinds_of_more_codes_than_a_number_counts_stay_apart():
+    """Multiplied, the numbers of codes pass 2**63; the last column alone tells these rows apart."""
+    sizes = [1 << 24, 1 << 24, 1 << 24]
+    arrays = [np.array(codes, np.int64) for codes in ([0, 1 << 16, 0], [0, 0, 0], [0, 0, 1])]
+    wanted = [[0, 0, 0], [0, 0, 1], [1 << 16, 0, 0]]
+    by_kind = [KindColumn(np.arange(3, dtype=np.uint8), each) for each in arrays]
+    for columns in (arrays, by_kind):
+        distinct, number = joint(columns, sizes)
+        assert distinct.tolist() == wanted
+        assert np.asarray(number).tolist() == [0, 2, 1]
+
+
 @given(st.lists(st.integers(0, 4), max_size=12))
 def test_codes_are_counted(codes):
     held = np.array(codes, np.uint8)

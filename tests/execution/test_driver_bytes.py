@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import icevirt
-from icevirt.api.dataset import scanning
+from icevirt.api.dataset import writing
 from icevirt.planning.schedule.write_tasks import Route
 
 pytestmark = pytest.mark.ci
@@ -63,8 +63,8 @@ def test_what_tasks_send_to_the_driver_does_not_grow_with_references(
     tmp_path, spark, monkeypatch, kind
 ):
     """Ten times the references are not a byte more each; a task's metrics are a few KiB."""
-    decided = scanning.route_of
-    monkeypatch.setattr(scanning, "route_of", lambda plan: replace(decided(plan), kind=kind))
+    decided = writing.route_of
+    monkeypatch.setattr(writing, "route_of", lambda plan: replace(decided(plan), kind=kind))
     output = {}
     for chunks in (100, 1000):
         files = write_files(tmp_path / str(chunks), chunks=chunks)

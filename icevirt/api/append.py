@@ -35,6 +35,7 @@ from icevirt.api.dataset.files_held import (
     GrowingSources,
     OnChanged,
     files_of_build,
+    identities_in,
     known_of,
 )
 from icevirt.api.dataset.finish import prepare, promoted, refuse_differences
@@ -42,7 +43,7 @@ from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
 from icevirt.api.dataset.left_out import excluded_from
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import continued_recipe, note_of, recipe_of
-from icevirt.api.dataset.records import KeptRecipe, absent_in, bad_in, identities_in
+from icevirt.api.dataset.records import KeptRecipe, absent_in, bad_in
 from icevirt.api.dataset.scanning import scan_missing
 from icevirt.api.dataset.tail import TailState, tail_of
 from icevirt.api.dataset.target import Target

@@ -1,22 +1,24 @@
 """Keep which files a dataset is made of, and find the new and the changed among others.
 
-A repository's own objects say so, and anybody who can write the repository can write them. So the
-list is compared with its digest in the snapshot; `readable_places` says which files may be read.
+Objects of the repository say so, and every writer of the repository can change them. So the list
+is compared with its digest in the snapshot; `readable_places` says which files may be read.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
 from icevirt.api.choices import outside
-from icevirt.api.dataset.records import BUILD_ID, digest_of, listed
+from icevirt.api.dataset.records import BUILD_ID, digest_of, listed, recorded_options
 from icevirt.api.sources.inputs import Inputs
 from icevirt.api.trust.readable_places import REBUILD
 from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing, Known, look_up, read_listing, write_listing
+from icevirt.catalog.parts import described_scans
 from icevirt.errors import (
     FormatError,
     InvalidInputError,
@@ -27,6 +29,7 @@ from icevirt.errors import (
 from icevirt.objects.answers import change
 from icevirt.planning.remedies import build_fix, of_arguments
 from icevirt.repo.layout import WORK
+from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Below, Storage
 
 WORK_FOLDER = f"{WORK[0]}/"
@@ -263,3 +266,13 @@ def _refusal_of(found: Compared, held: int) -> SourcesChangedError:
         ' icevirt.build(files, repo, mode="w") (icevirt build SOURCES... REPO --mode w).',
         files=dict(list(found.changed.items())[:_SHOWN]),
     )
+
+
+def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]:
+    """Return the scans of a catalog that had these options, whatever the versions of scanners."""
+    asked = json.loads(json.dumps(recorded_options(options)["options"]))
+    try:
+        there = described_scans(catalog_)
+    except FormatError:
+        return ()
+    return tuple(sorted(name for name, scan in there.items() if scan["options"] == asked))

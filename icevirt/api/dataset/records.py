@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.catalog.parts import described_scans
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.json import JSON, loads
@@ -498,16 +497,6 @@ def identity_by(options: ScannerOptions, scanners: Mapping[str, Any]) -> str:
     order = [*identity["scanners"]]  # metadata of snapshots has none
     known = {name: scanners[name] for name in (*order, *sorted(scanners)) if name in scanners}
     return digest_of(identity["options"], list(known.items()))
-
-
-def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]:
-    """Return the scans of a catalog that had these options, whatever the versions of scanners."""
-    asked = json.loads(json.dumps(recorded_options(options)["options"]))
-    try:
-        there = described_scans(catalog_)
-    except FormatError:
-        return ()
-    return tuple(sorted(name for name, scan in there.items() if scan["options"] == asked))
 
 
 def recorded_options(options: ScannerOptions) -> dict[str, Any]:

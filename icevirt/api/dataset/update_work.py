@@ -22,11 +22,11 @@ from icevirt.api.dataset.differences import (
     young,
 )
 from icevirt.api.dataset.events import Clock
-from icevirt.api.dataset.files_held import FilesHeld, files_of_build, merged
+from icevirt.api.dataset.files_held import FilesHeld, files_of_build, identities_in, merged
 from icevirt.api.dataset.left_out import excluded_from
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import Followed
-from icevirt.api.dataset.records import TRIED, absent_in, bad_in, identities_in
+from icevirt.api.dataset.records import TRIED, absent_in, bad_in
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import report_unchanged
 from icevirt.api.dataset.trial import (

@@ -19,10 +19,10 @@ from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.datastore import dataset_of
 from icevirt.api.dataset import left_out
 from icevirt.api.dataset.events import Clock
-from icevirt.api.dataset.files_held import CATALOG, FilesHeld, files_of_build
+from icevirt.api.dataset.files_held import CATALOG, FilesHeld, files_of_build, identities_in
 from icevirt.api.dataset.left_out import exclude
 from icevirt.api.dataset.planning import Request, plan_files
-from icevirt.api.dataset.records import concat_dims, identities_in, kept_or_none, provenance_of
+from icevirt.api.dataset.records import concat_dims, kept_or_none, provenance_of
 from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter, until_unchanged

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 import icevirt
-from icevirt.archive.scanned import DEFAULT
 from icevirt.cli.functions import FunctionCommand, choice, with_recipe
 from icevirt.cli.options import NOTATIONS, SOURCES, Notation, RecipeFile, WriteRecipe
 from icevirt.cli.output import (
@@ -191,6 +190,8 @@ def _scan(_ctx: typer.Context, call: dict[str, Any], shown: dict[str, Any]) -> C
     if others or source == "-" or source.startswith("@"):
         raise typer.BadParameter("several files need a catalog: pass --catalog")
     more = {name: call[name] for name in ("concat_dim", "access")}
+    from icevirt.archive.scanned import DEFAULT
+
     limited = {"file_timeout": DEFAULT.seconds, **call.get("scan_options", {})}
     scanned = icevirt.scan_file(source, scan_options=limited, **more)
     return CommandResult(value=scanned, **shown)

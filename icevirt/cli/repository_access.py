@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from icevirt.display.fixes import quoted
 from icevirt.errors import InvalidInputError
 from icevirt.escaping import escape_line
 from icevirt.redaction import without_secrets
@@ -97,6 +96,8 @@ def _refuse_file(repo: Any, parameters: list[str]) -> None:
         at_end = parameters.index("files") < parameters.index("repo")
         do = f"Name the repository {'last, behind' if at_end else 'first, before'} the files."
     else:
+        from icevirt.display.fixes import quoted
+
         file = quoted(repo)
         do = (
             f"To see what it holds: icevirt scan {file}. To make a repository: icevirt build {file}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -17,10 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from icevirt.amounts import counted, volume
-from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.escaping import escape_line
-from icevirt.model.snapshot import Extent
 from icevirt.remedy_notation import shown
+
+if TYPE_CHECKING:
+    from icevirt.archive.reports.build import ReferenceCounts
+    from icevirt.model.snapshot import Extent
 
 
 def words(value: object, style: str = "") -> Text:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.model.json import loads
+
+if TYPE_CHECKING:
+    from icevirt.archive.plan import BuildPlan, PlannedArray
 
 KINDS = ("virtual", "native", "inline")
 """Where the bytes of chunks lie: in the files, in chunk objects, in manifests."""
@@ -140,6 +143,8 @@ def coverage_of(plan: BuildPlan) -> Coverage | None:
 
 def _cover(array: PlannedArray, axis: int) -> ArrayCoverage:
     """Return what one array covers; files beside each other along other axes count once."""
+    from icevirt.archive.plan import ArrayMode
+
     steps = array.shape[axis]
     stored = "inline" if array.written.inline else "native"
     if array.mode in (ArrayMode.join, ArrayMode.given) or axis not in array.axes:

@@ -173,7 +173,7 @@ def _arrays(archive: Archive, file, rng):
         data_type="float64",
         codecs=numbers,
         fill_value="NaN",
-        references=ChunkTable.inlined(index=np.zeros((1, 1), int), chunks=[bytes(8 * grid[0])]),
+        references=ChunkTable.of_inline(index=np.zeros((1, 1), int), chunks=[bytes(8 * grid[0])]),
         whole=True,
         labels=bytes(8),
         labels_dtype="<f8",
@@ -217,7 +217,7 @@ def build(archive: Archive) -> dict:
     from icevirt.api.dataset.writing import Job, commit, refuse_losses, write_all
     from icevirt.archive.scanned import SourceFiles
     from icevirt.catalog.facts_reader import read_facts
-    from icevirt.catalog.lookup import settled
+    from icevirt.catalog.lookup import look_up_files
     from icevirt.execution.executor import give_back
     from icevirt.execution.spark_executor import SparkExecutor
     from icevirt.execution.spark_session import local_session
@@ -236,7 +236,7 @@ def build(archive: Archive) -> dict:
     spark = local_session(cores=2)
     mark("spark")
     catalog = LocalStorage(archive.root / "catalog")
-    known = settled(catalog, IDENTITY, files)
+    known = look_up_files(catalog, IDENTITY, files)
     closed = read_facts(catalog, files, *known.chosen)
     mark("facts")
     plan = combine_eras(closed.facts, CombineSpec(build_id="b" * 20, concat_dim=("time",)))

@@ -41,7 +41,7 @@ from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
 from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import read_facts
-from icevirt.catalog.lookup import settled
+from icevirt.catalog.lookup import look_up_files
 from icevirt.catalog.part_index import IndexWriter
 from icevirt.catalog.parts import mark, write_part
 from icevirt.model.chunks import ChunkType, Locations
@@ -143,10 +143,10 @@ def read(folder: str, count: int) -> dict:
     """Read the facts as the driver does."""
     storage, files = LocalStorage(Path(folder) / "catalog"), SourceFiles(sources(count))
     before, begin = peak(), time.process_time()
-    known = settled(storage, IDENTITY, files, writer=IndexWriter(storage))
+    known = look_up_files(storage, IDENTITY, files, writer=IndexWriter(storage))
     assert not len(known.missing)
     marks = [begin, time.process_time()]
-    again = settled(storage, IDENTITY, files)
+    again = look_up_files(storage, IDENTITY, files)
     assert np.array_equal(again.part, known.part)
     assert np.array_equal(again.row, known.row)
     marks.append(time.process_time())
@@ -184,7 +184,7 @@ def find(folder: str, count: int) -> dict:
         files = SourceFiles(every[n] for n in at.tolist())
         storage = CountingStorage(Path(folder) / "catalog")
         before, begin = peak(), time.process_time()
-        assert not len(settled(storage, IDENTITY, files).missing)
+        assert not len(look_up_files(storage, IDENTITY, files).missing)
         seconds = time.process_time() - begin
         found[f"find {some}"] = (len(storage.sizes), sum(storage.sizes), seconds, peak() - before)
     return found

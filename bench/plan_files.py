@@ -48,7 +48,7 @@ from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import ScanOutcome, SourceFile, SourceFiles
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.facts_reader import read_facts
-from icevirt.catalog.lookup import settled
+from icevirt.catalog.lookup import look_up_files
 from icevirt.catalog.part_index import IndexWriter
 from icevirt.catalog.parts import PartTables, mark, write_part
 from icevirt.errors import CombineError
@@ -57,7 +57,7 @@ from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.combine.needs import resolved
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.write_tasks import bundles, dealt, drafts
+from icevirt.planning.schedule.write_tasks import bundles, deal_items, drafts
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.write_manifests import PackedTasks
 
@@ -134,7 +134,7 @@ def index(folder: str, count: int) -> None:
     """Look all files up in the tables, as the end of a scan does, which writes their index."""
     storage = LocalStorage(Path(folder) / "catalog")
     files = SourceFiles(listed(count))
-    assert not len(settled(storage, IDENTITY, files, writer=IndexWriter(storage)).missing)
+    assert not len(look_up_files(storage, IDENTITY, files, writer=IndexWriter(storage)).missing)
 
 
 def with_eras(facts: CatalogFacts, count: int) -> list[float]:
@@ -202,7 +202,7 @@ def measure(folder: str, count: int, arrays: int) -> None:
     steps = Steps()
     files = SourceFiles(listed(count))
     steps.done()
-    known = settled(storage, IDENTITY, files)
+    known = look_up_files(storage, IDENTITY, files)
     assert not len(known.missing)
     steps.done()
     closed = read_facts(storage, files, *known.chosen)
@@ -220,7 +220,7 @@ def measure(folder: str, count: int, arrays: int) -> None:
     steps.done()
     items = list(drafts(plan))
     rows = FileRows.of(plan.files)
-    for pile in dealt(plan, items, 2):
+    for pile in deal_items(plan, items, 2):
         list(map(PackedTasks.of, bundles(plan, pile, rows)))
     steps.done()
     assert {array.shape[0] for array in plan.arrays if array.path.startswith("/v")} == {count}

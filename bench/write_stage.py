@@ -31,7 +31,7 @@ from icevirt.api.dataset.writing import Job, write_all
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
-from icevirt.catalog.lookup import settled
+from icevirt.catalog.lookup import look_up_files
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
@@ -69,7 +69,7 @@ class Timed(InProcessExecutor):
 def planned(root: Path, files: SourceFiles) -> BuildPlan:
     """Plan the files of a catalog."""
     catalog = LocalStorage(root / "catalog")
-    closed = read_facts(catalog, files, *settled(catalog, IDENTITY, files).chosen)
+    closed = read_facts(catalog, files, *look_up_files(catalog, IDENTITY, files).chosen)
     return combine_eras(closed.facts, CombineSpec(build_id=BUILD, concat_dim=("time",)))
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt.escaping import escape_lines
-from icevirt.redaction import CAUSE, CONTEXT, redacted, replaced, without_secrets
+from icevirt.redaction import CAUSE, CONTEXT, redact, replace_secrets, without_secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Fix:
             object.__setattr__(self, name, without_secrets(getattr(self, name)))
         for name in ("flags", "without"):
             object.__setattr__(self, name, tuple(map(without_secrets, getattr(self, name))))
-        object.__setattr__(self, "arguments", redacted(dict(self.arguments)))
+        object.__setattr__(self, "arguments", redact(dict(self.arguments)))
 
     def __str__(self) -> str:
         """Return the arguments, or in a command the flags, and the price."""
@@ -118,12 +118,12 @@ class IcevirtError(Exception):
 
     @facts.setter
     def facts(self, facts: dict[str, Any]) -> None:
-        self._facts: dict[str, Any] = redacted(facts)
+        self._facts: dict[str, Any] = redact(facts)
 
     # tracebacks print these two, and libraries quote the URLs that they were given
     @property
     def __cause__(self) -> BaseException | None:
-        return replaced(self, CAUSE)
+        return replace_secrets(self, CAUSE)
 
     @__cause__.setter
     def __cause__(self, error: BaseException | None) -> None:
@@ -131,7 +131,7 @@ class IcevirtError(Exception):
 
     @property
     def __context__(self) -> BaseException | None:
-        return replaced(self, CONTEXT)
+        return replace_secrets(self, CONTEXT)
 
     @__context__.setter
     def __context__(self, error: BaseException | None) -> None:
@@ -139,10 +139,10 @@ class IcevirtError(Exception):
 
     def __str__(self) -> str:
         """Return ``what (name=value, ...). Fix: ... do``."""
-        from icevirt.remedy_notation import shown
+        from icevirt.remedy_notation import show_remedy
 
         ways = "; or ".join(map(str, self.fixes))
-        parts = self.summary, ways[:1].upper() + ways[1:], shown(self.do)
+        parts = self.summary, ways[:1].upper() + ways[1:], show_remedy(self.do)
         return escape_lines(". ".join(filter(None, parts)))
 
     @property
@@ -157,7 +157,7 @@ class IcevirtError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by parts: the keyword-only constructor defeats the default protocol."""
-        return _rebuild, (type(self), self.what, self.do, redacted(self.facts), self.fixes)
+        return _rebuild, (type(self), self.what, self.do, redact(self.facts), self.fixes)
 
 
 def _rebuild(

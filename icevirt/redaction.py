@@ -77,7 +77,7 @@ def _has_port(authority: str) -> bool:
     return re.fullmatch(r"\d*", authority.partition(":")[2]) is not None
 
 
-def redacted(value: Any) -> Any:
+def redact(value: Any) -> Any:
     """Return a value without the secrets of the texts in it; other values stay as they are."""
     if isinstance(value, str):
         return without_secrets(value) if type(value) is str else _if_other(value, str(value))
@@ -86,9 +86,9 @@ def redacted(value: Any) -> Any:
     if isinstance(value, os.PathLike | BaseException):
         return _if_other(value, str(value))
     if isinstance(value, dict):
-        return {redacted(name): redacted(each) for name, each in value.items()}
+        return {redact(name): redact(each) for name, each in value.items()}
     if type(value) in (list, tuple, set, frozenset):
-        return type(value)(redacted(each) for each in value)
+        return type(value)(redact(each) for each in value)
     return value
 
 
@@ -98,7 +98,7 @@ def _if_other(value: Any, text: str) -> Any:
     return value if safe == text else safe
 
 
-def replaced(error: BaseException, slot: Any) -> BaseException | None:
+def replace_secrets(error: BaseException, slot: Any) -> BaseException | None:
     """Return what is in a slot of an error; what quotes a secret is replaced there for good.
 
     What stands in for an error of a library has its name, its traceback and its words, less the

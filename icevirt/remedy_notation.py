@@ -53,7 +53,7 @@ def name_of(flag: str) -> str:
     return _PLURAL.get(flag, flag.removeprefix("--").replace("-", "_"))
 
 
-def shown(text: str) -> str:
+def show_remedy(text: str) -> str:
     """Return a remedy in the notation of whoever reads it: of a command, or of Python."""
     flags = COMMAND.get()
     if flags is None:

@@ -4,10 +4,10 @@ from dataclasses import fields
 from typing import Any
 
 from icevirt.api.commit_options import OBJECTS
-from icevirt.archive.options import declared
+from icevirt.archive.options import declare
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 
-KEYWORDS = {each.name: options.KEYWORD for options in OBJECTS for each in declared(options)}
+KEYWORDS = {each.name: options.KEYWORD for options in OBJECTS for each in declare(options)}
 
 
 def grouped(given: dict[str, Any], **more: Any) -> dict[str, Any]:

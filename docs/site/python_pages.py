@@ -18,7 +18,7 @@ import icevirt
 import icevirt.errors
 import icevirt.spark
 import icevirt.xarray
-from icevirt.archive.options import Options, declared
+from icevirt.archive.options import Options, declare
 
 # Pages by title: modules whose public names they hold, by the beginning of their names.
 PAGES = {
@@ -265,7 +265,7 @@ def _field_texts(kind: type) -> dict[str, str]:
                 else:
                     texts[node.target.id] = _behind(source.split("\n")[node.end_lineno - 1 :])
     if issubclass(kind, Options):
-        texts |= {each.name: each.option.doc for each in declared(kind)}
+        texts |= {each.name: each.option.doc for each in declare(kind)}
     return texts
 
 

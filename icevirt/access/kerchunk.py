@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from icevirt.access.references import INLINE_NATIVE, ExportedReferences, nodes_below, outgoing
-from icevirt.access.xarray.datastore import shown
+from icevirt.access.xarray.datastore import file_attributes
 from icevirt.archive.reports.relocation import ExportReport
 from icevirt.connect.urls import PROVIDERS, as_local_path, local_path
 from icevirt.errors import AlreadyExistsError, InvalidInputError, StorageError, UnsupportedError
@@ -155,7 +155,9 @@ def _documents(
         return {"zarr.json": document_of(node)}
     if isinstance(node, ArrayNode) and found is not None:
         return _array_documents(node, complete=found.complete)
-    attributes = {name: _jsonable(value) for name, value in shown(document_of(node)).items()}
+    attributes = {
+        name: _jsonable(value) for name, value in file_attributes(document_of(node)).items()
+    }
     return {".zgroup": {"zarr_format": 2}, ".zattrs": attributes}
 
 
@@ -185,7 +187,7 @@ def _array_documents(node: ArrayNode, *, complete: bool) -> dict[str, dict[str, 
     try:
         plain = document_v2(document, None)
         dtype = decoding_of(plain).dtype
-        attributes = shown(document, dtype)
+        attributes = file_attributes(document, dtype)
         zarray = {**plain, "fill_value": _fill(document, attributes, dtype, complete=complete)}
     except NoEquivalentError as error:
         raise UnsupportedError(

@@ -155,7 +155,9 @@ def table_of(chunks: Sequence[VirtualChunkSpec], ndim: int) -> ChunkTable:
             index=tuple(bad.index),
             ndim=ndim,
         )
-    places, source = _distinct([(chunk.location, *recorded(chunk.checksum)) for chunk in chunks])
+    places, source = _distinct(
+        [(chunk.location, *checksum_parts(chunk.checksum)) for chunk in chunks]
+    )
     offset = _bytes("offset", [chunk.offset for chunk in chunks])
     length = _bytes("length", [chunk.length for chunk in chunks])
     index = np.array([tuple(c.index) for c in chunks], np.int64).reshape(len(chunks), ndim)
@@ -233,7 +235,7 @@ def _places(
     """Return the distinct places, and the number of each chunk's."""
     if checksum is None or isinstance(checksum, str | datetime):  # one for all locations
         url, number = _distinct_urls(locations)
-        etag, seconds = recorded(checksum)
+        etag, seconds = checksum_parts(checksum)
         check_locations(url)
         places = Locations(
             url=url,
@@ -251,7 +253,7 @@ def _places(
                 locations=len(locations),
             )
         pairs = zip(locations, checksum, strict=True)
-        places, number = _distinct([(url, *recorded(each)) for url, each in pairs])
+        places, number = _distinct([(url, *checksum_parts(each)) for url, each in pairs])
     if codes is None:
         return places, number
     given, count = np.asarray(codes).ravel(), len(locations)
@@ -265,7 +267,7 @@ def _places(
     return places, number[given if given.size else given.astype(np.intp)]
 
 
-def recorded(checksum: ChecksumLike) -> tuple[str, int]:
+def checksum_parts(checksum: ChecksumLike) -> tuple[str, int]:
     """Return a checksum as references carry it: an etag, and whole seconds rounded up.
 
     Raises:

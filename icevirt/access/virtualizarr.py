@@ -21,7 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from icevirt.access.references import INLINE_NATIVE, ExportedReferences, outgoing
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.virtual_refs import ChecksumLike
-from icevirt.access.xarray.datastore import shown
+from icevirt.access.xarray.datastore import file_attributes
 from icevirt.access.xarray.writing import to_icechunk
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import InvalidInputError, UnsupportedError
@@ -29,8 +29,8 @@ from icevirt.model import paths
 from icevirt.model.attributes import (
     EXTENSION,
     Attributes,
-    recorded_dtypes,
-    recorded_replacements,
+    read_dtypes,
+    read_replacements,
 )
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
@@ -127,7 +127,7 @@ def _columns(found: ExportedReferences) -> tuple[Any, Any, Any]:
     return located, offsets, lengths
 
 
-def scanned_group(scanned: ScannedFile, renamed: Mapping[str, str]) -> ManifestGroup:
+def manifest_group_of(scanned: ScannedFile, renamed: Mapping[str, str]) -> ManifestGroup:
     """Return what a scan found in a file as a group of manifests.
 
     Args:
@@ -287,7 +287,7 @@ def _document(variable: Variable, data: Any) -> bytes:
     document = json.loads(raw)
     used = {k: variable.encoding[k] for k in _ENCODINGS if k in variable.encoding}
     held = _attributes({**document, "attributes": {**variable.attrs, **used}})
-    attributes = replace(Attributes.of(held), replaced=recorded_replacements(document))
+    attributes = replace(Attributes.of(held), replaced=read_replacements(document))
     document.pop(EXTENSION, None)
     changed = {
         "attributes": dict(attributes.values),
@@ -346,9 +346,9 @@ def to_virtualizarr(
 
 def _attributes(document: dict[str, Any]) -> dict[str, Any]:
     """Return attributes with their dtypes, but ``_FillValue`` as zarr spells it."""
-    dtypes = recorded_dtypes(document)
+    dtypes = read_dtypes(document)
     dtypes.pop("_FillValue", None)
-    return shown({**document, EXTENSION: {"attribute_dtypes": dtypes}})
+    return file_attributes({**document, EXTENSION: {"attribute_dtypes": dtypes}})
 
 
 def _plain(attributes: dict[str, Any]) -> dict[str, Any]:

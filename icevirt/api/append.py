@@ -34,15 +34,15 @@ from icevirt.api.dataset.files_held import (
     Compared,
     GrowingSources,
     OnChanged,
+    compare_by_index,
     files_of_build,
     identities_in,
-    known_of,
 )
 from icevirt.api.dataset.finish import prepare, promoted, refuse_differences
 from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
 from icevirt.api.dataset.left_out import excluded_from
 from icevirt.api.dataset.planning import Request
-from icevirt.api.dataset.recipes import continued_recipe, note_of, recipe_of
+from icevirt.api.dataset.recipes import continue_recipe, note_of, recipe_of
 from icevirt.api.dataset.records import KeptRecipe, absent_in, bad_in
 from icevirt.api.dataset.scanning import scan_missing
 from icevirt.api.dataset.tail import TailState, tail_of
@@ -55,7 +55,7 @@ from icevirt.api.dataset.transaction import (
     until_alone,
     until_unchanged,
 )
-from icevirt.api.recorded import Continued, continued
+from icevirt.api.recorded import Continued, continue_options
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import is_remembered, remember, remember_places
@@ -71,7 +71,7 @@ from icevirt.errors import (
     InvalidInputError,
 )
 from icevirt.execution.selection import ExecutorChoice
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.remedies import build_fix, together
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
@@ -161,7 +161,7 @@ def append(
         prepare(storage, commit.branch, commit.promote)
     with ExitStack() as stack:
         stack.enter_context(long_running("append", clock))
-        stack.enter_context(granted(reach))
+        stack.enter_context(grant_access(reach))
         starter = ExecutorStarter(stack, clock, executor)
         with clock.phase("list"):
             asset = call.go_on(None).choices.scan.asset
@@ -214,7 +214,7 @@ class _Call:
         if record is None:
             choices = Choices.of(self.concat_dim, scan, combine)
             return Continued(choices=choices, commit=self.commit)
-        return continued(
+        return continue_options(
             record,
             concat_dim=self.concat_dim,
             scan_options=scan,
@@ -234,7 +234,7 @@ class _Call:
         if record is None:
             return recipe_of(asked)
         given = dict(zip(BY_KEYWORD, self.options, strict=True)) | {"concat_dim": self.concat_dim}
-        return continued_recipe(self.storage, record, asked, given)
+        return continue_recipe(self.storage, record, asked, given)
 
     def remember(self, recipe: KeptRecipe | None, record: Mapping[str, Any] | None) -> None:
         """Remember that this user made the recipe, if they made that of the last build."""
@@ -283,7 +283,7 @@ def _append_once(
             target.refuse_left_behind(record)
         how = call.go_on(record)
         tail = None if record is None else tail_of(call.storage, record)
-        held = target.held_back()[0]
+        held = target.find_held_back()[0]
     is_as_before = record is not None and call.concat_dim is None and not any(call.options)
     request = Request.of(
         how.choices,
@@ -365,7 +365,7 @@ def _append_behind(  # noqa: PLR0917 - an append, and what it stands on
     """Append behind the last step without a look at the other files, if that can be."""
     with clock.phase("list"):
         given = () if inputs is None else tuple(outside(call.storage, inputs.files()))
-        found = known_of(call.storage, tail.pieces, tail.files, given)
+        found = compare_by_index(call.storage, tail.pieces, tail.files, given)
         if found is None:
             return NotFlat("files changed since they were appended, or are not in the index")
         if found.new:

@@ -8,13 +8,13 @@ from icevirt.connect.container import endpoint_of
 from icevirt.errors import UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.snapshot import ArrayNode
-from icevirt.objects.authorize import Authorizer, GrantedAccess, authorizing_fix, covering
+from icevirt.objects.authorize import Authorizer, GrantedAccess, authorizing_fix, find_covering
 from icevirt.repo.session import Session
 
 _LOOKED_AT = 2  # manifests of an array
 
 
-def unauthorized(
+def find_unauthorized(
     containers: Iterable[VirtualChunkContainer], access: Mapping[str, GrantedAccess]
 ) -> list[VirtualChunkContainer]:
     """Return the containers that were not authorized, or not with their endpoint.
@@ -24,7 +24,7 @@ def unauthorized(
     """
 
     def is_authorized(container: VirtualChunkContainer) -> bool:
-        (_, found), endpoint = covering(container, access), endpoint_of(container)
+        (_, found), endpoint = find_covering(container, access), endpoint_of(container)
         return found is not None and (endpoint is None or endpoint in found.endpoints)
 
     return [each for each in containers if not is_authorized(each)]
@@ -39,7 +39,7 @@ def refuse_unreadable(
         UnauthorizedError: One may not.
     """
     containers = session.config.virtual_chunk_containers
-    if not unauthorized(containers.values(), access):
+    if not find_unauthorized(containers.values(), access):
         return
     authorizer = Authorizer(containers, access)
     for ref in node.manifests[:_LOOKED_AT]:
@@ -64,7 +64,7 @@ def refuse_unauthorized(
         UnauthorizedError: One was not.
     """
     needed = list(needed)
-    if missing := [each.url_prefix for each in unauthorized(needed, access)]:
+    if missing := [each.url_prefix for each in find_unauthorized(needed, access)]:
         which = "a prefix that is" if len(missing) == 1 else "prefixes that are"
         raise UnauthorizedError(
             f"{what} needs to read files below {which} not authorized",

@@ -32,7 +32,7 @@ from icevirt.api.trust.made_here import remember, remember_containers, remember_
 from icevirt.api.trust.readable_places import opening_of, places_named
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.execution.selection import ExecutorChoice, prepare_for
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.constructors import StorageLike
 
@@ -118,10 +118,10 @@ def build(
         access=access,
         executor=executor,
     )
-    return built(asked, repo, mode=mode, progress=progress)
+    return build_asked(asked, repo, mode=mode, progress=progress)
 
 
-def built(
+def build_asked(
     asked: Asked, repo: StorageLike, *, mode: str, progress: Callable[[Progress], None] | None
 ) -> BuildReport:
     """Build what is described; errors are those of `build`.
@@ -139,7 +139,7 @@ def built(
         prepare(storage, commit.branch, commit.promote)
     with ExitStack() as stack:
         stack.enter_context(long_running("build", clock))
-        stack.enter_context(granted(reach))
+        stack.enter_context(grant_access(reach))
         starter = ExecutorStarter(stack, clock, asked.executor)
         with clock.phase("list"):
             inputs, options, nest = asked.inputs()

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.dataset.records import identity_of, recorded_options
+from icevirt.api.dataset.records import identity_of, options_of
 from icevirt.api.editing import Edits
 from icevirt.api.sources.inputs import Inputs, NestedSources, Sources, nest_of
 from icevirt.archive.options import names
 from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import ClosedCatalog
-from icevirt.catalog.parts import check_mark, described_scans, files_asked
+from icevirt.catalog.parts import check_mark, files_asked, read_scans
 from icevirt.errors import Fix, InvalidInputError
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths
@@ -425,8 +425,8 @@ def inputs_of(
 
 
 def _no_scan(storage: Storage, options: ScannerOptions) -> InvalidInputError:
-    scans = described_scans(storage)
-    mine = recorded_options(options)
+    scans = read_scans(storage)
+    mine = options_of(options)
     return InvalidInputError(
         "the catalog has no scan with the options of this build",
         do="Pass the options of the scan to the build (`icevirt catalog` shows them), or name the "

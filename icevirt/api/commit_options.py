@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Annotated, Any, ClassVar
 
 from icevirt.api.sources.reader_urls import NamedContainers, Publication
-from icevirt.archive.options import Option, Options, count, declared, mapping
+from icevirt.archive.options import Option, Options, count, declare, mapping
 from icevirt.errors import ArgumentError, InvalidInputError
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.repo.settings import as_json
@@ -151,7 +151,7 @@ def _refusal(function: str, unknown: Iterable[str], known: Iterable[str]) -> Arg
     names = {each: each for each in known}
     for options in OBJECTS:
         if options.KEYWORD in names:
-            for option in declared(options):
+            for option in declare(options):
                 names.setdefault(option.name, f'{options.KEYWORD}={{"{option.name}": ...}}')
     near = [get_close_matches(word, names, n=1, cutoff=0.75) for word in unknown]
     meant = ", ".join(names[match] for matches in near for match in matches)

@@ -17,7 +17,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.combine.options import CombineSpec, Preprocess
 from icevirt.planning.edits.checked_names import refuse_unknown_edits
 from icevirt.planning.edits.file_edits import FileChanges, FileEdit, FileFacts, facts_of_file
-from icevirt.planning.edits.renames import LabelEdits, edited
+from icevirt.planning.edits.renames import LabelEdits, apply_edits
 
 BY_PREPROCESS = "preprocess"
 """Labels that the function gives."""
@@ -73,7 +73,7 @@ class Edits:
         if self.function is not None:
             edits, of_file = _preprocessed(facts, self.function, spec, labels)
             refuse_unknown_edits(facts, edits, of_file, spec.labels, of_each=True)
-            facts = edited(facts, edits, of_file, option=BY_PREPROCESS)
+            facts = apply_edits(facts, edits, of_file, option=BY_PREPROCESS)
         elif labels:
             raise InvalidInputError(
                 "labels='preprocess' needs a preprocess function",
@@ -82,7 +82,7 @@ class Edits:
             )
         everywhere, all_alike = [self.everywhere], np.zeros(len(facts.files), np.int64)
         refuse_unknown_edits(facts, everywhere, all_alike, spec.labels, of_each=False)
-        facts = edited(facts, everywhere, all_alike)
+        facts = apply_edits(facts, everywhere, all_alike)
         if not spec.labels:
             return facts, spec
         label_edits = LabelEdits(edits=tuple(edits), of_file=of_file, everywhere=self.everywhere)

@@ -20,7 +20,7 @@ from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.model import paths
 from icevirt.model.snapshot import ArrayNode, Extents, chunk_shape, document_of
-from icevirt.planning.stored_form import StoredForm, refuse_misfit, stored_json
+from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorized
@@ -104,7 +104,7 @@ def materialize(
     node = session.array(paths.canonical(variable))
     dataset = dataset_of(head, head.read(), branch, node)
     form = form_of(node, chunks, codec, None if dataset is None else dataset.form)
-    zarr_json = stored_json(form, node.user_data)
+    zarr_json = json_of_form(form, node.user_data)
     if (chunks or codec) and where:
         raise InvalidInputError(
             "a region keeps the chunks and codecs of its variable",

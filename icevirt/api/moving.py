@@ -23,8 +23,8 @@ from icevirt.api.dataset.records import (
     RELOCATED,
     KeptRecipe,
     digest_of,
+    identify_files,
     keep_recipe,
-    listed,
     provenance_of,
     recipe_named,
     records_in,
@@ -35,9 +35,9 @@ from icevirt.api.dataset.target import Target
 from icevirt.api.recipe import each_moved, toml
 from icevirt.api.trust.made_here import (
     is_remembered,
+    read_places,
     remember,
     remember_places,
-    remembered_places,
 )
 from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.catalog import path_of, scan_of
@@ -45,19 +45,19 @@ from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.relocation import Moved, MovedDataset, total
 from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.listings import write_listing
-from icevirt.catalog.lookup import settled
+from icevirt.catalog.lookup import look_up_files
 from icevirt.catalog.part_copies import rename_files
 from icevirt.catalog.parts import complete_parts
 from icevirt.connect.urls import as_local_path, file_url, is_pattern, is_url, local_path
 from icevirt.errors import FormatError, InvalidInputError
-from icevirt.execution.executor import Executor, described
+from icevirt.execution.executor import Executor, describe_jobs
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.objects.answers import GONE
-from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.objects.source_lists.listing import changed_since, directory_of, list_sources
+from icevirt.objects.source_access import SourceAccess, grant_access
+from icevirt.objects.source_lists.listing import directory_of, find_changes, list_sources
 from icevirt.planning.containers import Relocation
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.settings import as_json
@@ -190,7 +190,7 @@ def compare_copies_of(  # noqa: PLR0917 - files, and what is known of them
     """
     pairs, catalog = [*changed.items()], Below(storage, CATALOG)
     scans = sorted({scan_of(part) for part in complete_parts(catalog)})
-    known = settled(catalog, "", SourceFiles(file for file, _ in pairs), also=scans)
+    known = look_up_files(catalog, "", SourceFiles(file for file, _ in pairs), also=scans)
     rows = FileRows(parts=known.parts, part=known.part, row=known.row)
     referenced = _referenced(base, found)
     tasks = []
@@ -208,7 +208,7 @@ def compare_copies_of(  # noqa: PLR0917 - files, and what is known of them
                 access=access,
             )
         )
-    with described(f"relocate: {plural(len(pairs), 'file')} with another time"):
+    with describe_jobs(f"relocate: {plural(len(pairs), 'file')} with another time"):
         return total(running.run(compare_copies, tasks))
 
 
@@ -302,7 +302,7 @@ class MovingDatasets:
             self.storage.url,
             [
                 self.names.url(each) if each.startswith(old) else new
-                for each in remembered_places(self.storage.url)
+                for each in read_places(self.storage.url)
                 if each.startswith(old) or old.startswith(each)
             ],
         )
@@ -316,7 +316,7 @@ class MovingDatasets:
             return
         new = {name: self.names.value(record[name]) for name in _NAMING if name in record}
         notes: list[str] = []
-        held = left_out.held_files(self.storage, target.held_back()[0])
+        held = left_out.read_held(self.storage, target.find_held_back()[0])
         held_now = tuple(replace(each, url=self.names.url(each.url)) for each in held)
         recipe, recipe_now = self._recipe(record, notes)
         listing = None
@@ -347,7 +347,7 @@ class MovingDatasets:
             stamps = self._stamps(listing.files)
             self.changed |= stamps
             files = SourceFiles(self._file(each, stamps) for each in listing.files)
-            name = new["listing"] = digest_of(listed(files))
+            name = new["listing"] = digest_of(identify_files(files))
             pieces = write_listing(Below(self.storage, WORK_FOLDER), name, files)
             if (state := tail_of(self.storage, record)) is not None:
                 new["tail"] = write_tail(self.storage, self._tail(state, stamps, pieces, manifests))
@@ -386,8 +386,8 @@ class MovingDatasets:
         moved = [*map(self._renamed, before.values())]
         places = ReadablePlaces.of([self.names.new])  # a link there may lead out of it
         left = {each.url for each in places.elsewhere(moved, repo=self.storage.url)}
-        with granted(self.access):
-            how = changed_since(each for each in moved if each.url not in left)
+        with grant_access(self.access):
+            how = find_changes(each for each in moved if each.url not in left)
             there = [url for url, what in how.items() if what != GONE]
             now = {before[each.url]: each for each in (list_sources(there) if there else ())}
         others = self.compare(now)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from icevirt.api.build import built
+from icevirt.api.build import build_asked
 from icevirt.api.choices import (
     Asked,
     Choices,
@@ -23,7 +23,7 @@ from icevirt.api.choices import (
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.planning import Request, plan_files
-from icevirt.api.dataset.records import digest_of, listed
+from icevirt.api.dataset.records import digest_of, identify_files
 from icevirt.api.dataset.replacing import Replacing
 from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
@@ -35,7 +35,7 @@ from icevirt.display.render import as_text
 from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.constructors import StorageLike
@@ -126,7 +126,7 @@ class Plan(BuildPlan):
         assert asked.listed is not None, "the files of a plan are listed"
         same_plan = commit.publish_as == asked.commit.publish_as
         listed = replace(asked.listed, plan=digest_of_plan(self) if same_plan else "")
-        return built(
+        return build_asked(
             replace(asked, commit=commit, listed=listed), repo, mode=mode, progress=progress
         )
 
@@ -142,7 +142,7 @@ def plan_asked(
     clock = Clock()
     with contextlib.ExitStack() as stack:
         stack.enter_context(long_running("plan", clock))
-        stack.enter_context(granted(SourceAccess.of(asked.access)))
+        stack.enter_context(grant_access(SourceAccess.of(asked.access)))
         inputs, options, nest = asked.inputs()
         files = inputs.files()
         catalog = asked.catalog
@@ -172,11 +172,11 @@ def plan_asked(
         if repo is not None:
             group = request.spec.group
             target = Target.look(shared(repo), branch=commit.branch, group=group, mode="w")
-        build_id = digest_of("plan", listed(files))
+        build_id = digest_of("plan", identify_files(files))
         planned = plan_files(request, running, scan, target, build_id=build_id, closed=read)
         closed, made = planned.closed, planned.plan
         made = replace(made, notes=(*made.notes, *closed.findings), bad_files=closed.bad)
-        made, _ = request.published(planned.facts, made)
+        made, _ = request.publish_plan(planned.facts, made)
         held = {each.name: getattr(made, each.name) for each in fields(made)}
         held["executor"] = running.name
         held["cost"] = costs_of(made)

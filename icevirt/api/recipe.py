@@ -19,8 +19,8 @@ import numpy as np
 import tomli_w
 
 from icevirt.api.commit_options import BY_KEYWORD
-from icevirt.archive.options import declared
-from icevirt.connect.urls import as_local_path, is_url, spelled
+from icevirt.archive.options import declare
+from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.source_access import is_word
 
@@ -76,7 +76,7 @@ def read_recipe(text: str, *, folder: Path, shown: str, call: Call = "build") ->
         table = found.get(keyword, {})
         if not isinstance(table, dict):
             raise InvalidInputError(f"{keyword} must be a table", do="Correct it.", recipe=shown)
-        _refuse_unknown(table, {each.name for each in declared(options)}, text, shown)
+        _refuse_unknown(table, {each.name for each in declare(options)}, text, shown)
     _refuse_secrets(found.get("access", {}), text, shown)
     inside = folder.resolve()
     given = each_moved(found, lambda each: inward(each, inside))
@@ -154,7 +154,7 @@ def _refuse_unknown(
 def _remedy(key: str, known: Collection[str]) -> str:
     """Return the table of an option, or the nearest key."""
     for keyword, options in BY_KEYWORD.items():
-        if key in [each.name for each in declared(options)]:
+        if key in [each.name for each in declare(options)]:
             return f"Write {key!r} in the table [{keyword}]."
     near = difflib.get_close_matches(key, sorted(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(sorted(known))}."
@@ -238,7 +238,7 @@ def _each(value: Any, move: Callable[[str], str]) -> Any:
 def _replace_path(path: str, place: Callable[[str], str]) -> str:
     """Return a path with its mark and trailing slash, replaced in between unless it is a URL."""
     mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
-    bare = spelled(bare)
+    bare = spell(bare)
     if path == "-" or is_url(bare) or bare.startswith("~"):
         return mark + bare
     return mark + place(bare) + ("/" if bare.endswith("/") else "")

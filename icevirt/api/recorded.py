@@ -55,7 +55,7 @@ class Continued:
     commit: CommitOptions
 
 
-def continued(
+def continue_options(
     record: Mapping[str, Any],
     *,
     concat_dim: ConcatDim,

@@ -16,7 +16,7 @@ from icevirt.amounts import plural
 from icevirt.api.authorizing import refuse_unauthorized
 from icevirt.api.dataset.events import Clock, long_running, telling_tasks
 from icevirt.api.moving import Copies, MovingDatasets, Renaming, compare_copies_of
-from icevirt.api.trust.made_here import remember_containers, remembered_containers
+from icevirt.api.trust.made_here import read_containers, remember_containers
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total
 from icevirt.archive.scanned import SourceFile
@@ -24,7 +24,7 @@ from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.connect.options import s3_store
 from icevirt.connect.urls import file_url, is_url, url_of_absolute
 from icevirt.errors import InvalidInputError, VerificationError
-from icevirt.execution.executor import Executor, described, job_tags
+from icevirt.execution.executor import Executor, describe_jobs, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
@@ -32,7 +32,7 @@ from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkConta
 from icevirt.model.config.document import RepositoryConfig, persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
-from icevirt.objects.authorize import GrantedAccess, entry_of, normalized
+from icevirt.objects.authorize import GrantedAccess, entry_of, normalize_prefix
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.containers import Relocation, relocation, with_old_places
 from icevirt.planning.schedule.sampling import sample as drawn
@@ -188,7 +188,7 @@ class _RelocateWork:
         assert self.decided is not None
         if not self.dry_run:
             datasets.follow()
-            if remembered_containers(self.storage.url):  # the caller authorized both places
+            if read_containers(self.storage.url):  # the caller authorized both places
                 below = _read_below(self.decided)
                 remember_containers(self.storage.url, [entry_of(each) for each in below])
         return self._report(self.decided, snapshot_id, manifests, there, datasets.reports)
@@ -320,7 +320,7 @@ class _RelocateWork:
             for at in range(0, len(keys), size)
         ]
         phase = "count" if self.dry_run else "compare"
-        stage = described(f"relocate: {plural(len(keys), 'manifest')}")
+        stage = describe_jobs(f"relocate: {plural(len(keys), 'manifest')}")
         with self.clock.phase(phase), stage:
             report = telling_tasks(self.clock.step, phase, len(tasks))
             parts = running.run(run_relocate, tasks, progress=report)
@@ -451,10 +451,10 @@ def _prefix(given: str | os.PathLike[str], containers: Mapping[str, Any]) -> str
     """
     text = os.fspath(given)
     if is_url(text):
-        return normalized(text)
-    plain = normalized(url_of_absolute(os.path.abspath(text)))
+        return normalize_prefix(text)
+    plain = normalize_prefix(url_of_absolute(os.path.abspath(text)))
     is_known = any(each.startswith(plain) or plain.startswith(each) for each in containers)
-    return plain if is_known else normalized(file_url(text))
+    return plain if is_known else normalize_prefix(file_url(text))
 
 
 def _with_manifests(

@@ -24,7 +24,7 @@ from icevirt.api.choices import (
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running
-from icevirt.api.dataset.scanning import Scan, scan_and_infer, scanned_catalog
+from icevirt.api.dataset.scanning import Scan, read_catalog, scan_and_infer
 from icevirt.api.plan import Plan, plan_asked
 from icevirt.api.sources.inputs import Inputs, Sources, is_listable
 from icevirt.archive.facts import ArrayColumns, Coded, Counts
@@ -37,7 +37,7 @@ from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning import reader_support
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.scan import registry
@@ -83,7 +83,7 @@ def scan_file(
         options = _usual(concat_dim)
     else:
         options = Choices.of(concat_dim, scan, None).scanner
-    with granted(SourceAccess.of(access)), open_source(url) as source:
+    with grant_access(SourceAccess.of(access)), open_source(url) as source:
         if scan.file_timeout is None and scan.file_memory is None:
             scanned = registry.scan(source, options)
         else:
@@ -153,7 +153,7 @@ def scan_files(
     with ExitStack() as kept:
         kept.enter_context(long_running("scan", clock))
         kept.enter_context(job_tags(storage.url))
-        kept.enter_context(granted(SourceAccess.of(access)))
+        kept.enter_context(grant_access(SourceAccess.of(access)))
         with clock.phase("list"):
             files = Inputs(sources, asset=choices.scan.asset).files()
         job = Scan(
@@ -171,7 +171,7 @@ def scan_files(
         with clock.phase("scan"):
             job, scanned = scan_and_infer(running, job, choices.inferring)
     with clock.phase("read"):
-        closed = scanned_catalog(job)
+        closed = read_catalog(job)
         report = _report(job, closed, scanned, running.name, clock)
     is_kept = job.tolerates(closed)  # bad files that are too many are tried again
     asked = Asked(

@@ -15,7 +15,7 @@ from icevirt.api.dataset.replacing import Carried
 from icevirt.api.dataset.target import Target
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
-from icevirt.execution.executor import Executor, described
+from icevirt.execution.executor import Executor, describe_jobs
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.json import JSONObject, loads
@@ -27,8 +27,8 @@ from icevirt.planning.stored_form import (
     StoredForm,
     StoredForms,
     forms_of,
-    recorded_forms,
-    stored_json,
+    json_of_form,
+    record_forms,
 )
 from icevirt.repo.authorization import authorized
 from icevirt.repo.commits.pending_commit import in_order
@@ -106,7 +106,7 @@ class ArrayStorage:
         clock: Clock,
         phase: str,
     ) -> list[Copied]:
-        with described(f"materialize: {phase}"):
+        with describe_jobs(f"materialize: {phase}"):
             return running.run(
                 function, tasks, progress=telling_tasks(clock.step, phase, len(tasks))
             )
@@ -191,7 +191,7 @@ class StoredIn:
                 del edited[self.path]
         elif self.path not in forms:
             edited[self.path] = edited.get(self.path, _REGION)
-        record |= {"stored": recorded_forms(forms), "edited": edited}
+        record |= {"stored": record_forms(forms), "edited": edited}
         carried.keep(self.target.storage, record, nodes)
         return as_json({METADATA: record})
 
@@ -227,7 +227,7 @@ class StoredArrays:
     manifests: tuple[ManifestFile, ...]  # that these have
     counts: Mapping[str, ReferenceCounts]  # of those that were stored, by path
 
-    def reported(self, report: BuildReport) -> BuildReport:
+    def add_to_report(self, report: BuildReport) -> BuildReport:
         """Return the report of a build, with what was stored."""
         return replace(report, arrays=tuple(map(self._summary, report.arrays)))
 
@@ -320,5 +320,5 @@ class StoringAgain:
             inline_threshold=config.inline_threshold,
             encoding=ManifestEncoding.of_config(config.document),
         )
-        zarr_json = stored_json(form, array.zarr_json)
+        zarr_json = json_of_form(form, array.zarr_json)
         return ArrayStorage(copy=task, zarr_json=zarr_json, growing=self.plan.concat_dim)

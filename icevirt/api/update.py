@@ -25,7 +25,7 @@ from icevirt.api.dataset.differences import (
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.api.dataset.finish import refuse_differences
-from icevirt.api.dataset.recipes import followed
+from icevirt.api.dataset.recipes import choose
 from icevirt.api.dataset.records import digest_of
 from icevirt.api.dataset.transaction import ExecutorStarter, is_overtaken, until_alone
 from icevirt.api.dataset.update_steps import UpdateSteps, VariablesWork
@@ -44,7 +44,7 @@ from icevirt.errors import (
 )
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model.json import loads
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.repo.layout import WORK
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage, Version, Written
@@ -218,7 +218,7 @@ def _attempt(
     call: UpdateCall, unsettled: frozenset[str], starter: ExecutorStarter, clock: Clock
 ) -> UpdateReport:
     target, record = look(call)
-    how = followed(
+    how = choose(
         call.storage,
         record,
         group=call.group,
@@ -227,7 +227,7 @@ def _attempt(
         authorize=call.authorize,
     )
     reach = SourceAccess.of({**how.access, **call.access})
-    with granted(reach):
+    with grant_access(reach):
         work = UpdateWork.begun(call, target, record, how, unsettled, clock)
         steps = VariablesWork.begun(work) if call.variables else UpdateSteps(work=work)
         report = steps.done(starter, clock)

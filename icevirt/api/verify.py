@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.authorizing import refuse_unauthorized, unauthorized
+from icevirt.api.authorizing import find_unauthorized, refuse_unauthorized
 from icevirt.api.commit_options import refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running, telling_tasks
 from icevirt.api.dataset.files_held import files_of_build
@@ -25,7 +25,7 @@ from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.file_hashes import hashes_of
 from icevirt.errors import FormatError, InvalidInputError
-from icevirt.execution.executor import Executor, described, job_tags
+from icevirt.execution.executor import Executor, describe_jobs, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
@@ -33,7 +33,7 @@ from icevirt.model import paths
 from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
-from icevirt.planning.edits.file_edits import recorded
+from icevirt.planning.edits.file_edits import read_recorded
 from icevirt.planning.schedule.sampling import sample
 from icevirt.repo import layout
 from icevirt.repo.authorization import Authorization, authorized
@@ -140,7 +140,7 @@ def verify(
             if not tasks:
                 return []
             report = telling_tasks(clock.step, phase, len(tasks))
-            with clock.phase(phase), described(f"verify: {phase}"):
+            with clock.phase(phase), describe_jobs(f"verify: {phase}"):
                 return running.run(function, tasks, progress=report)
 
         found: list[Checked] = []
@@ -148,7 +148,7 @@ def verify(
             looked = done("references", check_references, work.all())
             met = np.concatenate([np.zeros(0, np.uint64), *(urls for _, urls in looked)])
             found += [checked for checked, _ in looked]
-            with clock.phase("references"), described("verify: files without references"):
+            with clock.phase("references"), describe_jobs("verify: files without references"):
                 found.append(check_files_copied(opened, session, access, met, running))
         chosen = work.some(wanted, full=full, seed=seed)
         found += done("values", compare_values, chosen)
@@ -187,10 +187,10 @@ def _refuse_unauthorized(
     running: Executor,
 ) -> None:
     """Ask for the prefixes of containers that references use, and for no others."""
-    missing = unauthorized(session.config.virtual_chunk_containers.values(), access)
+    missing = find_unauthorized(session.config.virtual_chunk_containers.values(), access)
     if not missing:
         return
-    with described("verify: prefixes of files"):
+    with describe_jobs("verify: prefixes of files"):
         found = running.run(prefixes_used, work.all())
     used = frozenset[str]().union(*found)
     containers = session.config.virtual_chunk_containers
@@ -218,7 +218,7 @@ class _Work:
         self.manifests = in_order(session.snapshot)
         choices = build.get("combine", {})
         self._tolerance: Mapping[str, float] = choices.get("tolerance") or {}
-        self._edit, self._function = recorded(choices.get("edits"))
+        self._edit, self._function = read_recorded(choices.get("edits"))
         self.tasks = 1  # how many the work is cut into
 
     @property

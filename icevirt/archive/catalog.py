@@ -175,7 +175,7 @@ def _digest(identity: str, attempt: int, files: Iterable[SourceFile]) -> str:
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
-def renamed_part(part: str, files: Sequence[SourceFile]) -> str:
+def rename_part(part: str, files: Sequence[SourceFile]) -> str:
     """Return the name of a part that describes other files by the tables of a part."""
     scan, shared = scan_of(part), tables_of(part).partition("-")[2]
     return f"{scan}-{_digest(scan, 0, files)}.{shared}"

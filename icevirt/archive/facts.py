@@ -51,12 +51,12 @@ class Taken:
             return taken
         held = column.kind
         if id(held) not in self._kinds:
-            self._kinds[id(held)] = renumbered(held[self.rows], len(column.of_kind))
+            self._kinds[id(held)] = renumber(held[self.rows], len(column.of_kind))
         used, kind = self._kinds[id(held)]
         return KindColumn(kind, column.of_kind[used])
 
 
-def renumbered(
+def renumber(
     codes: NDArray[np.integer], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
     """Return which of ``count`` codes occur, ascending, and which of these each row has."""
@@ -105,7 +105,7 @@ class Coded:
         """Return some rows of this column and of others, as `take` does."""
         codes = rows.of(self.codes)
         of = codes.of_kind if isinstance(codes, KindColumn) else codes
-        used, number = renumbered(of, len(self.values))
+        used, number = renumber(of, len(self.values))
         made = KindColumn(codes.kind, number) if isinstance(codes, KindColumn) else number
         return Coded(made, tuple(self.values[code] for code in used.tolist()))
 
@@ -123,11 +123,9 @@ class Coded:
             return Coded(KindColumn(codes.kind, number[codes.of_kind]), values)
         return Coded(spread(number, codes), values)
 
-    def renumbered(
-        self, rows: NDArray[np.integer]
-    ) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+    def renumber(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
         """Return which codes some rows have, ascending, and which of these each row has."""
-        return renumbered(self.codes[rows], len(self.values))
+        return renumber(self.codes[rows], len(self.values))
 
     def counts(self) -> NDArray[np.int64]:
         """Return how many rows have each of the values."""
@@ -138,7 +136,7 @@ class Coded:
             return found
         return counted(codes, len(self.values))
 
-    def used(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
+    def find_used(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return which codes are among those given, ascending; nothing is sorted for it."""
         return occurring(codes, len(self.values))
 

@@ -60,7 +60,7 @@ NUMBERS = frozenset(
 """Data types whose values can be stored anew."""
 
 
-def fixed_dtype(data_type: object) -> np.dtype[Any] | None:
+def find_fixed_dtype(data_type: object) -> np.dtype[Any] | None:
     """Return the dtype of plain numbers, and of byte strings of one length; None for all else."""
     if isinstance(data_type, str):
         return np.dtype(data_type) if data_type in NUMBERS else None
@@ -73,7 +73,7 @@ def is_character(data_type: object) -> bool:
     """Say whether values are single characters."""
     if isinstance(data_type, str):
         return False  # numbers, or strings of any length
-    dtype = fixed_dtype(data_type)
+    dtype = find_fixed_dtype(data_type)
     return dtype is not None and dtype.str == "|S1"
 
 

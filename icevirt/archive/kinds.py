@@ -171,14 +171,16 @@ def narrow(values: NDArray[np.integer]) -> NDArray[np.integer]:
     return values.astype(np.min_scalar_type(int(values.max(initial=0))), copy=False)
 
 
-def mapped(columns: Sequence[NumberColumn], of: Callable[..., NDArray[np.int64]]) -> NumberColumn:
+def map_columns(
+    columns: Sequence[NumberColumn], of: Callable[..., NDArray[np.int64]]
+) -> NumberColumn:
     """Return what follows from the numbers of each row, by kind where all columns are.
 
     Args:
         columns: Of as many rows each.
         of: Given numbers of each column, as many of one as of another: what follows, not negative.
     """
-    kind = shared(columns)
+    kind = find_shared(columns)
     if kind is not None:
         tables = [each.of_kind.astype(np.int64) for each in columns if isinstance(each, KindColumn)]
         return KindColumn(kind, narrow(of(*tables)))
@@ -207,7 +209,7 @@ def counted(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
     return found
 
 
-def shared(columns: Sequence[NumberColumn]) -> NDArray[np.integer] | None:
+def find_shared(columns: Sequence[NumberColumn]) -> NDArray[np.integer] | None:
     """Return the kind of each row if the columns are of the same kinds, else None."""
     kinds = [each.kind if isinstance(each, KindColumn) else None for each in columns]
     return kinds[0] if kinds and all(kind is kinds[0] for kind in kinds) else None
@@ -230,7 +232,7 @@ def joint(
         first, before = joint(columns[:-1], sizes[:-1])
         pairs, kinds = joint([before, columns[-1]], [len(first), sizes[-1]])
         return np.column_stack([first[pairs[:, 0]], pairs[:, 1]]), kinds
-    kind = shared(columns)
+    kind = find_shared(columns)
     if kind is not None:
         rows = [each.of_kind for each in columns if isinstance(each, KindColumn)]
         used = occurring(kind, len(rows[0]))

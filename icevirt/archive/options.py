@@ -98,7 +98,7 @@ class Options:
         Raises:
             InvalidInputError: A value is not valid for its option.
         """
-        for each in declared(type(self)):
+        for each in declare(type(self)):
             given = getattr(self, each.name)
             try:
                 held = each.check(given)
@@ -140,7 +140,7 @@ class Options:
                 do=f'Pass {cls.KEYWORD}=icevirt.{cls.__name__}(...), or a mapping like {{"name":'
                 " value}.",
             )
-        known = [each.name for each in declared(cls)]
+        known = [each.name for each in declare(cls)]
         for name in given:
             if name not in known:
                 near = difflib.get_close_matches(str(name), known, n=1)
@@ -154,7 +154,7 @@ class Options:
         """Return the options that differ from their defaults, by name."""
         return {
             each.name: value
-            for each in declared(type(self))
+            for each in declare(type(self))
             if (value := getattr(self, each.name)) != each.default
         }
 
@@ -163,7 +163,7 @@ _DEFAULTS: dict[type[Options], Any] = {}
 _DECLARED: dict[type[Options], tuple[DeclaredOption, ...]] = {}
 
 
-def declared(options: type[Options]) -> tuple[DeclaredOption, ...]:
+def declare(options: type[Options]) -> tuple[DeclaredOption, ...]:
     """Return the options of a class, in their order."""
     if options not in _DECLARED:
         hints = get_type_hints(options, include_extras=True)

@@ -42,13 +42,13 @@ def coordinates_of(
         dimensions[paths.parent(path)].update(names)
     found = {path for path, _, _ in known if paths.name(path) in dimensions[paths.parent(path)]}
     for path, _, attributes in known:
-        found.update(_named(paths.parent(path), attributes, (*LISTS, *KEYED), there))
+        found.update(_list_named(paths.parent(path), attributes, (*LISTS, *KEYED), there))
     for path, attributes in groups:
-        found.update(_named(path, attributes, ("coordinates",), there))
+        found.update(_list_named(path, attributes, ("coordinates",), there))
     return frozenset(found)
 
 
-def _named(
+def _list_named(
     group: str,
     attributes: Mapping[str, Any],
     names: Sequence[str],
@@ -57,7 +57,7 @@ def _named(
     for name in names:
         if isinstance(text := attributes.get(name), str):
             for word in dict.fromkeys(words_of(name, text)):
-                if (path := resolved(group, word, there)) is not None:
+                if (path := resolve(group, word, there)) is not None:
                     yield path
 
 
@@ -71,7 +71,7 @@ def words_of(name: str, text: str) -> list[str]:
     return [word for word in words if not word.endswith(":")]
 
 
-def resolved(group: str, word: str, there: Mapping[str, Collection[str]]) -> str | None:
+def resolve(group: str, word: str, there: Mapping[str, Collection[str]]) -> str | None:
     """Find a variable by CF's rules: a path, or the nearest one of the name towards the root.
 
     ``there`` are the paths of all variables by name.

@@ -113,12 +113,12 @@ class LabelColumns:
 
     def add(self, before: int, labels: Any, dtypes: Any) -> None:
         """Append labels of more rows, after ``before`` rows."""
-        rows = np.flatnonzero(known(labels.combine_chunks()))
+        rows = np.flatnonzero(are_known(labels.combine_chunks()))
         if not len(rows):
             return
         data, starts = bytes_of(labels)
         length = np.diff(starts)[rows]
-        codes = self._dtypes.numbered(dtypes)[rows]
+        codes = self._dtypes.number(dtypes)[rows]
         kinds = (np.dtype(text).itemsize if text else 0 for text in self._dtypes.texts)
         size = np.array([each or 1 << 62 for each in kinds], np.int64)  # no type: no labels fit
         if (length % size[codes]).any():
@@ -144,7 +144,7 @@ class LabelColumns:
             value=columns["value"],
             data=data,
             starts=starts,
-            dtype=self._dtypes.coded(columns["dtype"]),
+            dtype=self._dtypes.encode(columns["dtype"]),
         )
 
 
@@ -161,7 +161,7 @@ class Codes:
         """The texts, by their number."""
         return [*self._numbers]
 
-    def numbered(self, column: Any) -> NDArray[np.integer]:
+    def number(self, column: Any) -> NDArray[np.integer]:
         """Return the number of each row's text."""
         codes, at = self.distinct(column)
         numbered: NDArray[np.integer] = codes.astype(np.min_scalar_type(len(self._numbers)))[at]
@@ -178,9 +178,9 @@ class Codes:
                     self._check(text)
         codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
         at = numbers_of(one.indices)
-        return codes, np.where(known(one), at, len(texts) - 1) if one.null_count else at
+        return codes, np.where(are_known(one), at, len(texts) - 1) if one.null_count else at
 
-    def coded(self, codes: NDArray[np.integer]) -> Coded:
+    def encode(self, codes: NDArray[np.integer]) -> Coded:
         """Return the column with only the texts that occur, by first appearance."""
         used = by_first_appearance(codes, len(self._numbers))
         rank = np.zeros(len(self._numbers), np.min_scalar_type(len(used)))
@@ -264,7 +264,7 @@ def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:
     return table.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
 
 
-def known(array: Any) -> NDArray[np.bool_]:
+def are_known(array: Any) -> NDArray[np.bool_]:
     """Say which values of an Arrow array are there."""
     if not array.null_count:
         return np.ones(len(array), np.bool_)

@@ -136,9 +136,9 @@ def read_beside(
             for name in ("asked", "nbytes"):
                 columns[name].add(numbers_of(some[name]).astype(np.int64))
             for name, codes in coded.items():
-                columns[name].add(codes.numbered(some[name]).astype(np.int64))
+                columns[name].add(codes.number(some[name]).astype(np.int64))
     taken = {name: column.taken() for name, column in columns.items()}
-    texts = {name: codes.coded(taken[name]) for name, codes in coded.items()}
+    texts = {name: codes.encode(taken[name]) for name, codes in coded.items()}
     return BesideColumns(
         file=taken["file"].astype(np.int32),
         asked=taken["asked"].astype(np.uint8),

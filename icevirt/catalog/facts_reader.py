@@ -352,11 +352,11 @@ class GatheredArrays:
         for name in (*TEXTS, *COUNTS):
             if name not in self._common:
                 held = columns[name]
-                found[name] = self._codes[name].coded(held) if name in TEXTS else Counts(held)
+                found[name] = self._codes[name].encode(held) if name in TEXTS else Counts(held)
                 continue
             of_kind = table[:, self._common.index(name)]
             if name in TEXTS:
-                texts = self._codes[name].coded(of_kind[in_order])
+                texts = self._codes[name].encode(of_kind[in_order])
                 codes = np.zeros(len(table), texts.codes.dtype)
                 codes[in_order] = texts.codes
                 found[name] = Coded(KindColumn(kind, codes), texts.values)

@@ -30,7 +30,14 @@ from numpy.typing import NDArray
 from icevirt.archive.catalog import path_of
 from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.file_hashes import HASHES, hashes_of
-from icevirt.catalog.parquet import REQUESTED, damaged, files_of, opened, table_of, telling_damage
+from icevirt.catalog.parquet import (
+    REQUESTED,
+    damage_error,
+    files_of,
+    open_parquet,
+    table_of,
+    telling_damage,
+)
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.storage.protocol import Storage
 
@@ -117,7 +124,7 @@ def grown_listing(
         with telling_damage(path_of(_FOLDER, name)):
             base = held[_BASE].decode()
         if at + len(run) != begin or _chain(base, at, run) != name:
-            raise damaged(path_of(_FOLDER, name), "its files do not agree with its name")
+            raise damage_error(path_of(_FOLDER, name), "its files do not agree with its name")
         runs.insert(0, run)
         left.pop()
         begin = at
@@ -178,11 +185,11 @@ def read_listing(storage: Storage, name: str) -> FileListing:
         end = begin + table.num_rows
         is_sound &= not base or table.num_rows > 0  # else a list might continue itself
         if not is_sound or before not in (None, end):
-            raise damaged(path, "it does not fit the list that continues it")
+            raise damage_error(path, "it does not fit the list that continues it")
         if _CHAINED not in held:
             whole = whole if whole[0] else (name, end)
         elif _chain(base, begin, files_of(table)) != name:
-            raise damaged(path, "its files do not agree with its name")
+            raise damage_error(path, "its files do not agree with its name")
         tables.append(table)
         pieces.append((name, begin))
         name, before = base, begin
@@ -194,14 +201,14 @@ def _piece(storage: Storage, name: str) -> tuple[pa.Table, dict[bytes, bytes]]:
     """Read one piece; return its files, and what it says of the list before."""
     path = path_of(_FOLDER, name)
     with telling_damage(path):
-        file = opened(storage.get(path))
+        file = open_parquet(storage.get(path))
         held = file.schema_arrow.metadata or {}
         table = file.read(columns=[column for column, _ in REQUESTED])
         is_whole = table.schema.equals(_SCHEMA) and not any(
             column.null_count for column in table.columns
         )
     if not is_whole:
-        raise damaged(path, "it is no list of files")
+        raise damage_error(path, "it is no list of files")
     return table, held
 
 

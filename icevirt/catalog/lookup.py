@@ -63,7 +63,7 @@ class CatalogLookup:
         return names, Chosen(part=number[self.part], row=self.row)
 
 
-def settled(
+def look_up_files(
     storage: Storage,
     identity: str,
     files: SourceFiles,

@@ -72,7 +72,7 @@ def check_run(schema: pa.Schema, path: str) -> None:
     run = (schema.metadata or {}).get(_RUN)
     part = path.rpartition("/")[2].removesuffix(".parquet")
     if run is not None and run.decode("utf-8", "replace") != catalog.run_of(part):
-        raise damaged(path, "it belongs to another part")
+        raise damage_error(path, "it belongs to another part")
 
 
 def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
@@ -150,7 +150,7 @@ def read_tables(
 def _table(raw: bytes, path: str, columns: Sequence[str], coded: Sequence[str]) -> Any:
     with telling_damage(path):
         # `read_table` of a dataset takes several times as long for tables as small as these
-        file: Any = opened(raw, read_dictionary=list(coded))
+        file: Any = open_parquet(raw, read_dictionary=list(coded))
         table = file.read(columns=list(columns), use_threads=False)
         if lacking := {*columns} - {*table.column_names}:
             raise pa.ArrowInvalid(f"no column {sorted(lacking)}")
@@ -159,7 +159,7 @@ def _table(raw: bytes, path: str, columns: Sequence[str], coded: Sequence[str]) 
         return table
 
 
-def opened(raw: bytes, **options: Any) -> Any:
+def open_parquet(raw: bytes, **options: Any) -> Any:
     """Return a Parquet file, whose pages are checked where they carry checksums."""
     return pq.ParquetFile(pa.BufferReader(raw), page_checksum_verification=True, **options)
 
@@ -202,12 +202,12 @@ def telling_damage(path: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise damaged(
+        raise damage_error(
             path, str(error).partition("\n")[0][:_SHOWN] or type(error).__name__
         ) from error
 
 
-def damaged(path: str, cause: str) -> FormatError:
+def damage_error(path: str, cause: str) -> FormatError:
     """Return the error of a damaged object of a catalog."""
     folder, _, name = path.rpartition("/")
     part = name.removesuffix(".parquet")
@@ -243,7 +243,7 @@ def naming(parts: Sequence[str]) -> Iterator[None]:
         what = error.what if isinstance(error, FormatError) else str(error)
         path = catalog.path_of("refs", parts[0])
         if len(parts) == 1:
-            raise damaged(path, what) from error
+            raise damage_error(path, what) from error
         raise FormatError(
             f"tables of a catalog are damaged: {what}",
             do="Delete these parts from the folder files/ of the catalog; the next scan writes them"

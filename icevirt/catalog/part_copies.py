@@ -216,7 +216,7 @@ def rename_files(
         ]
         if new == files:
             continue
-        name = found[part] = catalog.renamed_part(part, new)
+        name = found[part] = catalog.rename_part(part, new)
         if name not in there:
             columns: dict[str, Any] = {name: table[name] for name in table.column_names}
             columns |= {key: pa.array([getattr(file, key) for file in new]) for key, _ in REQUESTED}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.catalog.file_hashes import WantedFiles
-from icevirt.catalog.parquet import damaged
+from icevirt.catalog.parquet import damage_error
 from icevirt.errors import ObjectNotFoundError
 from icevirt.storage.protocol import ObjectInfo, Storage
 
@@ -107,7 +107,7 @@ class PartIndex:
         found = np.frombuffer(raw, _ENTRY)
         digests = _digests(found)
         if digests != self.digests[low:high] or found["part"].max(initial=0) >= len(self.tables):
-            raise damaged(self.path, "a block has another checksum")
+            raise damage_error(self.path, "a block has another checksum")
         return found
 
 
@@ -139,22 +139,22 @@ def _open(
     storage: Storage, info: ObjectInfo, scan: str, digest: str, length: int
 ) -> PartIndex | None:
     if length > info.size:
-        raise damaged(info.path, "it is cut short")
+        raise damage_error(info.path, "it is cut short")
     try:
         head = storage.get_range(info.path, offset=0, length=length)
     except ObjectNotFoundError:
         return None
     if hashlib.blake2b(head, digest_size=16).hexdigest() != digest:
-        raise damaged(info.path, "its head has another checksum")
+        raise damage_error(info.path, "its head has another checksum")
     if len(head) < _HEAD.size or not head.startswith(_MAGIC):
-        raise damaged(info.path, "it is no index")
+        raise damage_error(info.path, "it is no index")
     _, version, rows, count, parts = _HEAD.unpack_from(head)
     if version != _VERSION:
         return None
     sizes = parts * _PART.itemsize, -(-count // _ROWS) * _BLOCK.itemsize
     is_whole = length == _HEAD.size + sum(sizes)
     if rows != _ROWS or not is_whole or info.size != length + count * _ENTRY.itemsize:
-        raise damaged(info.path, "its sizes do not agree")
+        raise damage_error(info.path, "its sizes do not agree")
     tables = np.frombuffer(head[_HEAD.size :][: sizes[0]], _PART)
     held = np.frombuffer(head[_HEAD.size + sizes[0] :], _BLOCK)
     return PartIndex(

@@ -339,7 +339,7 @@ class _Blocks:
 
     def packed(self) -> Iterator[PackedBlock]:
         """Yield the blocks, the last one not full."""
-        yield from map(thawed, self._full)
+        yield from map(thaw, self._full)
         if self._run:
             yield _pack(self._run, self._urls)
 
@@ -354,7 +354,7 @@ def frozen(value: object) -> bytes:
     return bytes(memoryview(raw))  # it keeps a buffer of the size that it might have needed
 
 
-def thawed(raw: bytes) -> Any:
+def thaw(raw: bytes) -> Any:
     """Return the value of which `frozen` was called, in this job."""
     return pickle.loads(zstandard.ZstdDecompressor().decompress(raw))  # noqa: S301
 
@@ -380,7 +380,7 @@ def describe_scan(storage: Storage, identity: str, options: Mapping[str, Any]) -
     storage.put(f"{_SCANS}/{identity}.json", json.dumps(options, indent=1).encode())
 
 
-def described_scans(storage: Storage) -> dict[str, Any]:
+def read_scans(storage: Storage) -> dict[str, Any]:
     """Return the options of the scans of a catalog, by identity."""
     found = {}
     for info in storage.list(_SCANS):

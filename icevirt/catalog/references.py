@@ -34,8 +34,15 @@ from icevirt.archive.blocks.packing import (
     unpack_all,
 )
 from icevirt.archive.plan import FileRows
-from icevirt.catalog.arrow_columns import bytes_of, known, numbers_of, one_array, rows_of
-from icevirt.catalog.parquet import check_run, naming, of_run, opened, table_of, telling_damage
+from icevirt.catalog.arrow_columns import are_known, bytes_of, numbers_of, one_array, rows_of
+from icevirt.catalog.parquet import (
+    check_run,
+    naming,
+    of_run,
+    open_parquet,
+    table_of,
+    telling_damage,
+)
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
@@ -165,7 +172,7 @@ class RefsReader:
             full = tables and size >= _TOGETHER
             if full or self._cache.holds(path, name) or not self._part(name).is_small:
                 break
-            tables.append(numbered(self._part(name).read(paths), number))
+            tables.append(number_rows(self._part(name).read(paths), number))
             size += tables[-1].nbytes
         parts = {name: number for number, name in enumerate(names[: len(tables)])}
         table = pa.concat_tables(tables).combine_chunks()
@@ -237,7 +244,7 @@ class _Part:
     @classmethod
     def of(cls, raw: bytes, path: str) -> _Part:
         with telling_damage(path):
-            file: Any = opened(raw)
+            file: Any = open_parquet(raw)
             if not file.schema_arrow.equals(_SCHEMA):
                 raise pa.ArrowInvalid("it has other columns")
             check_run(file.schema_arrow, path)
@@ -316,10 +323,10 @@ class BlockBatch:
 def _binary(column: Any) -> BinaryColumn:
     if column.null_count == len(column):
         return BinaryColumn.missing(len(column))
-    return BinaryColumn(*bytes_of(column), known(one_array(column)))
+    return BinaryColumn(*bytes_of(column), are_known(one_array(column)))
 
 
-def numbered(table: Any, part: int) -> Any:
+def number_rows(table: Any, part: int) -> Any:
     """Return a table of packed blocks with the number of their part."""
     column = {_PART: [part] * len(table)}
     return table.append_column(_PART, table_of(column, pa.schema({_PART: pa.int32()}))[_PART])

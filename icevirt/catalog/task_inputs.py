@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks.cutting import cut, joined, part_of
+from icevirt.archive.blocks.cutting import cut, join, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.joining import Form, itemsize_of
@@ -165,7 +165,7 @@ def _cut(window: WindowTask, block: Block) -> Block:
         rows = np.arange(len(kept))
         if len(kept):
             found.append(cut(mine, rows, step, _extent(window, mine, edge[kept])))
-    return joined([each for each in found if len(each)] or found)
+    return join([each for each in found if len(each)] or found)
 
 
 def _edges(window: WindowTask, ndim: int) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from icevirt.cli.output import (
     progress,
     show_error,
 )
-from icevirt.display.fixes import build_of, quoted, with_patterns
+from icevirt.display.fixes import build_of, quote_word, with_patterns
 from icevirt.errors import IcevirtError
 
 # -- notations ------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def _length(given: object) -> tuple[str, int]:
     try:
         return name, int(text)
     except ValueError as error:
-        several = " ".join(f"--chunks {each}" for each in map(quoted, str(given).split(",")))
+        several = " ".join(f"--chunks {each}" for each in map(quote_word, str(given).split(",")))
         again = f"; repeat the option: {several}" if "," in text else ""
         raise typer.BadParameter(f"write it as DIM=LENGTH, like time=365{again}") from error
 
@@ -233,7 +233,7 @@ def _require_repo(given: Mapping[str, Any]) -> None:
     else:
         return
     words = with_patterns([*map(str, given.get("sources") or ()), repo])
-    example = f"`icevirt build {' '.join(map(quoted, words))} REPO`"
+    example = f"`icevirt build {' '.join(map(quote_word, words))} REPO`"
     raise typer.BadParameter(
         f"Missing argument 'REPO': {what}. Name the repository last, like {example}"
     )

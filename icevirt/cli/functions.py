@@ -21,7 +21,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 import icevirt
-from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declared, spelled
+from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declare, spelled
 from icevirt.cli.options import NOTATIONS, Notation, OutputOption, Quiet, ReportOption
 from icevirt.cli.output import REFUSED, CommandResult, Output, progress, show, show_error
 from icevirt.errors import Fix, InvalidInputError
@@ -99,7 +99,7 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
         page, yes, ctx = (given.pop(name, None) for name in ("report", "yes", "ctx"))
         asked = {name: given.pop(name) for name in (*command.first, *command.more)}
         call = {each.name: each.read(given.pop(each.called)) for each in values}
-        call |= grouped(objects, given)
+        call |= group_options(objects, given)
         if command.run is not None:
             return command.run(
                 ctx, call, shown, **asked, **({"report": page} if command.has_page else {})
@@ -251,7 +251,7 @@ def _objects_of(keywords: Sequence[str], command: FunctionCommand) -> tuple[list
     return objects, [
         option_parameter(each)
         for one in objects
-        for each in declared(one)
+        for each in declare(one)
         if one.KEYWORD not in command.options or each.name in command.options[one.KEYWORD]
     ]
 
@@ -303,7 +303,7 @@ def _is_given(ctx: typer.Context, option: str) -> bool:
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
-def grouped(classes: Collection[type[Options]], given: Mapping[str, Any]) -> dict[str, Any]:
+def group_options(classes: Collection[type[Options]], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a command by the keyword of their object, defaults left out.
 
     Raises:
@@ -313,7 +313,7 @@ def grouped(classes: Collection[type[Options]], given: Mapping[str, Any]) -> dic
     for options in classes:
         found = {
             each.name: value
-            for each in declared(options)
+            for each in declare(options)
             if each.name in given and (value := _value(each, given[each.name])) != each.default
         }
         try:

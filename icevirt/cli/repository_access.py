@@ -96,9 +96,9 @@ def _refuse_file(repo: Any, parameters: list[str]) -> None:
         at_end = parameters.index("files") < parameters.index("repo")
         do = f"Name the repository {'last, behind' if at_end else 'first, before'} the files."
     else:
-        from icevirt.display.fixes import quoted
+        from icevirt.display.fixes import quote_word
 
-        file = quoted(repo)
+        file = quote_word(repo)
         do = (
             f"To see what it holds: icevirt scan {file}. To make a repository: icevirt build {file}"
             " NEW_REPO."
@@ -118,10 +118,10 @@ def _reached(repo: Any, *, anonymous: bool, region: str | None, endpoint: str | 
     """Return a storage for the URL of a bucket, and everything else as it is."""
     if not (anonymous or region or endpoint) or not isinstance(repo, str):
         return repo
-    from icevirt.connect.urls import Address, is_url, spelled
+    from icevirt.connect.urls import Address, is_url, spell
     from icevirt.storage.constructors import storage_of
 
-    url = spelled(repo)
+    url = spell(repo)
     provider = Address.parse(url).provider if is_url(url) else "file"
     if provider not in ("s3", "gcs", "azure"):
         raise typer.BadParameter(
@@ -146,11 +146,11 @@ def _with_recorded(authorize: Any, repo: Any, options: dict[str, Any]) -> Any:
     words = [each if isinstance(each, str) else each[0] for each in authorize or ()]
     if RECORDED not in words:
         return authorize
-    from icevirt.api.trust.made_here import remembered_containers
+    from icevirt.api.trust.made_here import read_containers
     from icevirt.display.blocks import entry
     from icevirt.storage.constructors import storage_of
 
-    found = remembered_containers(storage_of(_reached(repo, **options)).url)
+    found = read_containers(storage_of(_reached(repo, **options)).url)
     if not found:
         raise typer.BadParameter(
             f"no build of yours on this machine made {repo}, so nothing is recorded: name the"

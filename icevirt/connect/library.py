@@ -165,7 +165,7 @@ def _copied(file: str) -> Iterator[str]:
 # -- its errors ----------------------------------------------------------------------------------
 
 
-def asked[T](url: str, act: Callable[[], T]) -> T:
+def ask[T](url: str, act: Callable[[], T]) -> T:
     """Do something with obstore and turn what it raises into errors of icevirt.
 
     A function and not a context manager: those cannot part an error from the one that it replaces,
@@ -204,7 +204,7 @@ def is_refusal(error: StorageError) -> bool:
     )
 
 
-def opened[T](url: str, act: Callable[[], T]) -> T:
+def open_store[T](url: str, act: Callable[[], T]) -> T:
     """Open a store and convert what obstore raises about its options.
 
     Raises:

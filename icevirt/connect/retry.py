@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icevirt.connect.library import asked, is_refusal
+from icevirt.connect.library import ask, is_refusal
 from icevirt.errors import StorageError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class RetryState:
         self._begin = now + pause
         return pause
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """Take note that the store answers."""
         self._server.works()
         self._failed = 0
@@ -147,11 +147,11 @@ def patiently[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
     while True:
         store = tries.bucket.store()
         try:
-            result = asked(url, lambda: act(store))  # noqa: B023 - it is called at once
+            result = ask(url, lambda: act(store))  # noqa: B023 - it is called at once
         except StorageError as error:
             time.sleep(tries.pause_after(error))
         else:
-            tries.succeeded()
+            tries.note_success()
             return result
 
 

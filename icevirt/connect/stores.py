@@ -24,7 +24,7 @@ from icevirt.connect.credentials.common import (
     Secret,
 )
 from icevirt.connect.credentials.object_stores import PROFILE, from_profile
-from icevirt.connect.library import obstore, opened
+from icevirt.connect.library import obstore, open_store
 from icevirt.connect.options import StoreOptions, options_of
 from icevirt.connect.urls import Address, destination
 from icevirt.errors import InvalidInputError, UnauthorizedError
@@ -104,7 +104,7 @@ class Bucket:
             )
         return found
 
-    def granted(self) -> Mapping[str, Any] | None:
+    def secrets_in_use(self) -> Mapping[str, Any] | None:
         """Return the secrets that are in use, by names of the library.
 
         None where it finds them by itself: the environment's. They are in the clear.
@@ -231,7 +231,7 @@ def _opened(bucket: Bucket) -> _Store:
     arguments, stores = _arguments(bucket), obstore().store
     kind = _STORES.get(bucket.provider)
     constructor = stores.HTTPStore.from_url if kind is None else getattr(stores, kind)
-    store = opened(bucket.url, lambda: constructor(**arguments))
+    store = open_store(bucket.url, lambda: constructor(**arguments))
     return _Store(
         store=store,
         endpoint=destination(bucket.address, getattr(store, "config", {})),

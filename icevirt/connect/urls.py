@@ -63,7 +63,7 @@ def _beginning(text: str) -> re.Match[str] | None:
     return re.match(_BEGINNING, text) if ":/" in text else None
 
 
-def spelled(
+def spell(
     text: str, *, foreign: bool = False, is_there: Callable[[str], bool] = os.path.isdir
 ) -> str:
     """Return a local path, or a URL in the scheme by which containers know its store.
@@ -230,7 +230,7 @@ def as_local_path(text: str | os.PathLike[str]) -> str:
     text = os.fspath(text)
     if _PLAIN.fullmatch(text):  # nothing is to be translated, decoded or refused
         return text.removeprefix("file://")
-    text = spelled(text)
+    text = spell(text)
     if not is_url(text):
         if "\0" in text:
             raise InvalidInputError("no path has a NUL character", do="Correct it.", path=text)
@@ -278,7 +278,7 @@ class Address:
             InvalidInputError: It is not well-formed, names no bucket, holds a user name or
                 password, or is of a kind that no object store serves.
         """
-        url = spelled(url)
+        url = spell(url)
         scheme, separator, _ = url.partition("://")
         if not separator or scheme.lower() not in PROVIDERS:
             raise InvalidInputError(

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from icevirt.amounts import counted, volume
 from icevirt.escaping import escape_line
-from icevirt.remedy_notation import shown
+from icevirt.remedy_notation import show_remedy
 
 if TYPE_CHECKING:
     from icevirt.archive.reports.build import ReferenceCounts
@@ -30,7 +30,7 @@ def words(value: object, style: str = "") -> Text:
     return Text(escape_line(value), style=style)
 
 
-def shortened(value: object, width: int = 60) -> str:
+def shorten(value: object, width: int = 60) -> str:
     """Return ``value`` in at most ``width`` letters; strings as they are, other values as JSON."""
     written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = escape_line(written[: width + 1])
@@ -176,7 +176,7 @@ def pasted_line(line: str) -> Text:
     return Text(escape_line(line), no_wrap=True, overflow="ignore")
 
 
-def pasted(title: str, lines: str) -> list[RenderableType]:
+def paste_lines(title: str, lines: str) -> list[RenderableType]:
     """Return lines to copy under a title."""
     return [Text(), Text(title, "bold"), Pasted(lines.split("\n"))]
 
@@ -190,7 +190,7 @@ def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards
     return table
 
 
-def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
+def list_lines(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
     """Return lines under a title, nothing if there are none."""
     found = [*lines]
     return [Text(), Listed(title, found, style)] if found else []
@@ -198,10 +198,10 @@ def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[Render
 
 def notes(lines: Iterable[str]) -> list[RenderableType]:
     """Return notes, with options in the notation of whoever reads them."""
-    return listed("Notes", map(shown, lines))
+    return list_lines("Notes", map(show_remedy, lines))
 
 
-def headed(title: str, rows: Mapping[str, str | None], *parts: RenderableType) -> Group:
+def head_report(title: str, rows: Mapping[str, str | None], *parts: RenderableType) -> Group:
     """Return a report: a title, facts, and what follows."""
     return Group(words(title, "bold"), Facts(rows), *parts)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import IcevirtError
 from icevirt.model.json import JSON
-from icevirt.remedy_notation import shown
+from icevirt.remedy_notation import show_remedy
 
 if TYPE_CHECKING:
     from icevirt.archive.plan import BuildPlan
@@ -74,7 +74,7 @@ def _error(value: IcevirtError) -> JSON:
     said = {"code": value.code, "what": value.what, "facts": document(facts)}
     return {
         **(eras if isinstance(eras, dict) else {}),
-        "error": {**said, "do": shown(value.do)},
+        "error": {**said, "do": show_remedy(value.do)},
         "fixes": [document(each) for each in value.fixes],
     }
 
@@ -91,7 +91,7 @@ def _plan(value: BuildPlan) -> JSON:
         "files": list(value.files.url),
         "arrays": arrays,
         "containers": [document(entry_of(container)) for container in value.containers],
-        "notes": list(map(shown, value.notes)),
+        "notes": list(map(show_remedy, value.notes)),
         **_named(value, same),
         "cost": document(value.cost or costs_of(value)),
         "difference": document(value.difference),

@@ -19,7 +19,7 @@ from icevirt.display.blocks import place, some
 from icevirt.errors import Fix, IcevirtError
 from icevirt.escaping import escape_line
 from icevirt.redaction import without_secrets
-from icevirt.remedy_notation import REPOSITORY, shown
+from icevirt.remedy_notation import REPOSITORY, show_remedy
 
 _MANY = 3  # files that a command line repeats by name, and folders with a pattern each
 _FILES = "FILES..."  # in the place of more, which no pattern matches
@@ -90,7 +90,7 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         else:
             again = ["icevirt", *_kept(base, each), *each.flags, *literal]
             first = f"{escape_line(each.first)} && " if each.first else ""
-            found.append(first + _piped(" ".join(map(quoted, again)), shown))
+            found.append(first + _piped(" ".join(map(quote_word, again)), shown))
     width = max(map(len, found), default=0)
     return [
         f"{command:<{width}}  # {escape_line(each.price)}"
@@ -114,12 +114,12 @@ def build_of(words: Sequence[str], *, replaces: bool, changes: bool) -> str:
         takes_value = _OF_PLAN.get(flag)
         end = at + (2 if takes_value and not sign else 1)
         if flag == "--repo":
-            repo = quoted(value if sign else shown[min(at + 1, len(shown) - 1)])
+            repo = quote_word(value if sign else shown[min(at + 1, len(shown) - 1)])
         kept += shown[at:end] if takes_value is None else []
         at = end
     mode = ["--mode", "w"] * replaces + ["--allow-changes"] * changes
     again = [*with_patterns(kept), *mode, *with_patterns(shown[at:])]
-    command = _piped(" ".join(["icevirt build", *map(quoted, again), repo]), shown)
+    command = _piped(" ".join(["icevirt build", *map(quote_word, again), repo]), shown)
     remarks = ["what is listed is removed or changed; older snapshots keep it"] * changes
     remarks += [_NO_SECRETS] * (shown != [*words])
     return f"{command}  # {'; '.join(remarks)}" if remarks else command
@@ -134,7 +134,7 @@ def _build_again(words: Sequence[str], fix: Fix) -> str:
     options = dict(itertools.pairwise(words))
     where = [word for flag in _OF_DATASET if flag in options for word in (flag, options[flag])]
     again = [REPOSITORY.get() or words[-1], *where, *fix.flags]
-    return " ".join(["icevirt build", _ALL_FILES, *map(quoted, again)])
+    return " ".join(["icevirt build", _ALL_FILES, *map(quote_word, again)])
 
 
 def _of_recipe(fix: Fix, words: Sequence[str]) -> str:
@@ -150,7 +150,7 @@ def _of_recipe(fix: Fix, words: Sequence[str]) -> str:
     ))  # fmt: skip
 
 
-def quoted(word: str) -> str:
+def quote_word(word: str) -> str:
     """Return a word as a shell reads it; one that a terminal would obey is spelled out."""
     if escape_line(word) == word:
         return shlex.quote(word)
@@ -282,7 +282,7 @@ def lines(error: IcevirtError, words: Sequence[str]) -> list[str]:
         *(f"  {escape_line(name):<{width}}  {escape_line(text)}" for name, text in facts.items()),
         *(["fix:" if len(ways) == 1 else "fix (one of):"] if ways else []),
         *(f"  {each}" for each in ways),
-        *([escape_line(shown(error.do))] if error.do else []),
+        *([escape_line(show_remedy(error.do))] if error.do else []),
     ]
 
 

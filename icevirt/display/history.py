@@ -20,7 +20,7 @@ from icevirt.archive.reports.history import (
     OperationLog,
     ValueSource,
     VersionDiff,
-    detailed,
+    describe_details,
     place,
     shapes,
     when,
@@ -28,15 +28,15 @@ from icevirt.archive.reports.history import (
 from icevirt.display.blocks import (
     Facts,
     count,
-    headed,
-    listed,
+    head_report,
+    list_lines,
     notes,
     pasted_line,
-    shortened,
+    shorten,
     table_of,
     words,
 )
-from icevirt.display.fixes import quoted
+from icevirt.display.fixes import quote_word
 
 _FILES = 20  # of a kind are shown
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "rewritten": "~", "moved": ">"}
@@ -78,8 +78,8 @@ def version_diff(diff: VersionDiff) -> RenderableType:
     return Group(
         Facts({"from": _one(diff.before), "to": _one(diff.after), "commits": commits}),
         *([Text(), words("Nothing differs", "bold")] if diff.is_empty() else []),
-        *listed("Archive", archive),
-        *listed("Groups and arrays", (line for node in diff.nodes for line in _node(node))),
+        *list_lines("Archive", archive),
+        *list_lines("Groups and arrays", (line for node in diff.nodes for line in _node(node))),
         *notes(diff.notes),
     )
 
@@ -120,7 +120,7 @@ def _node(node: NodeChange) -> Iterator[str]:
     )
     yield f"{_SIGNS[node.change]} {node.path}  {'; '.join(filter(None, parts))}"
     for change in node.metadata:
-        before, after = shortened(change.before), shortened(change.after)
+        before, after = shorten(change.before), shorten(change.after)
         if change.before is None:
             yield f"    + {change.name} = {after}"
         elif change.after is None:
@@ -144,13 +144,13 @@ def branch_move(move: BranchMove) -> RenderableType:
     if move.dropped_named:
         stay = f"still held by {', '.join(move.dropped_named)}"
     back = (
-        f"icevirt reset {place(move.repo)} {move.before.snapshot_id} --branch {quoted(move.branch)}"
-        f" --expect {move.after.snapshot_id}"
+        f"icevirt reset {place(move.repo)} {move.before.snapshot_id}"
+        f" --branch {quote_word(move.branch)} --expect {move.after.snapshot_id}"
     )
     return Group(
         Text.assemble((verbs[move.action], "bold green"), " ", words(move.branch, "bold")),
         Facts(rows),
-        *listed(f"No longer in its history ({stay})", [*map(_one, move.dropped), *more]),
+        *list_lines(f"No longer in its history ({stay})", [*map(_one, move.dropped), *more]),
         Text(),
         _to_paste("back: ", back),
     )
@@ -163,7 +163,7 @@ def named_versions(found: NamedVersions) -> RenderableType:
         message = words(each.message.partition("\n")[0])
         table.add_row(words(each.name, "bold"), each.snapshot_id, when(each.written_at), message)
     shown: list[RenderableType] = [table] if found.names else [words(f"no {found.kind}s")]
-    return Group(*shown, *listed("Deleted; these names stay taken", found.deleted))
+    return Group(*shown, *list_lines("Deleted; these names stay taken", found.deleted))
 
 
 def name_change(change: NameChange) -> RenderableType:
@@ -179,7 +179,7 @@ def operation_log(log: OperationLog) -> RenderableType:
     """Return the operations for a terminal."""
     table = table_of(("time (UTC)", "operation", "details"), right=())
     for each in log.operations:
-        table.add_row(when(each.at), words(each.operation, "bold"), detailed(each))
+        table.add_row(when(each.at), words(each.operation, "bold"), describe_details(each))
     older = f"icevirt ops-log {place(log.repo)} -n {2 * len(log.operations)}"
     return Group(table, *([Text(), _to_paste("older: ", older)] if log.has_more else []))
 
@@ -194,7 +194,7 @@ def value_source(source: ValueSource) -> RenderableType:
     chunks = (part for each in source.chunks for part in (Text(), Facts(_origin(each))))
     rows = {"at": labels or "everywhere", "index": index or None}
     none = [] if source.chunks else [words("  the array has no values")]
-    return headed(source.variable, rows, *chunks, *none)
+    return head_report(source.variable, rows, *chunks, *none)
 
 
 def _origin(chunk: ChunkOrigin) -> dict[str, str | None]:
@@ -207,7 +207,7 @@ def _origin(chunk: ChunkOrigin) -> dict[str, str | None]:
     elif writer.written_at is None:
         written = f"{writer.snapshot_id}, a snapshot that has expired"
     else:
-        written = f"{writer.snapshot_id}  {when(writer.written_at)}  {shortened(writer.message)}"
+        written = f"{writer.snapshot_id}  {when(writer.written_at)}  {shorten(writer.message)}"
     modified = chunk.last_modified
     is_inline = chunk.kind not in ("virtual", "native")
     return {

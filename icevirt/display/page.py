@@ -112,7 +112,7 @@ def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def folded(title: str, html: str, *, is_open: bool = False) -> str:
+def fold(title: str, html: str, *, is_open: bool = False) -> str:
     """Return a part that opens by a click or a key."""
     shown = " open" if is_open else ""
     return (
@@ -140,13 +140,13 @@ def timeline(coverage: Coverage | None) -> str:
         for kind, meaning in _MEANING.items()
     )
     figures = [_figure(each, coverage) for each in coverage.groups]
-    more = folded(f"{len(figures) - _GROUPS:,} more groups", "".join(figures[_GROUPS:]))
+    more = fold(f"{len(figures) - _GROUPS:,} more groups", "".join(figures[_GROUPS:]))
     return f'{"".join(figures[:_GROUPS])}{more}<p class="keys">{keys}</p>'
 
 
 def _figure(group: GroupCoverage, coverage: Coverage) -> str:
     rows = [_row(each, group, coverage.dimension) for each in group.arrays]
-    more = folded(f"{len(rows) - _SHOWN:,} more arrays", "".join(rows[_SHOWN:]))
+    more = fold(f"{len(rows) - _SHOWN:,} more arrays", "".join(rows[_SHOWN:]))
     # below the picture: the first step, the quarters, the last one
     labels = (group.labels.get(at, f"{at:,}") for at in group.marked)
     ticks = "".join(f"<span>{escape_html(label)}</span>" for label in labels)
@@ -243,7 +243,7 @@ def plan_page(plan: BuildPlan) -> str:
             ("Eras", "" if plan.eras is None else _html(eras(plan.eras))),
             ("What changes in the repository", _html(Group(*differing(plan.difference)))),
             ("Findings", _html(Group(*remarks(plan, cost)))),
-            ("Files left out", _bad_files(plan.bad_files) + folded(same, _html(unused))),
+            ("Files left out", _bad_files(plan.bad_files) + fold(same, _html(unused))),
         ],
     )
 
@@ -278,7 +278,7 @@ def repository_page(
         table = table_of(("attribute", "value"), right=())
         for name, value in sorted(group.attributes.items()):
             table.add_row(name, str(value)[:300])
-        attributes += folded(group.path, _html(table), is_open=group.path == "/")
+        attributes += fold(group.path, _html(table), is_open=group.path == "/")
     return page(
         summary.repo,
         f"Version {summary.snapshot_id} of {written}: {summary.message}",
@@ -300,4 +300,4 @@ def _html(part: object, most: int = _ROWS) -> str:
 
 def _bad_files(files: Sequence[BadFile]) -> str:
     rows = _html(bad_files(BadFiles(files)))
-    return folded(f"{count(len(files), 'bad file')}", rows, is_open=len(files) <= 20)
+    return fold(f"{count(len(files), 'bad file')}", rows, is_open=len(files) <= 20)

@@ -22,7 +22,7 @@ from icevirt.display.blocks import (
     bytes_of,
     count,
     entry,
-    listed,
+    list_lines,
     size,
     some,
     table_of,
@@ -30,9 +30,9 @@ from icevirt.display.blocks import (
 )
 from icevirt.display.report import array_table, left_out
 from icevirt.objects.authorize import entry_of
-from icevirt.planning.reader_support import named, readers_of_json
+from icevirt.planning.reader_support import name_of, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
-from icevirt.remedy_notation import shown
+from icevirt.remedy_notation import show_remedy
 
 _SHOWN = 3  # arrays in a line
 _LISTED = 10  # paths in a line
@@ -91,8 +91,8 @@ def plan_facts(plan: BuildPlan, cost: PlanCost) -> Facts:
 
 def remarks(plan: BuildPlan, cost: PlanCost) -> Iterator[Text]:
     """Yield decisions of a plan, and what it warns of."""
-    yield from (words(f"note: {shown(note)}", "dim") for note in plan.notes)
-    yield from (words(f"warning: {shown(warning)}", "yellow") for warning in cost.warnings)
+    yield from (words(f"note: {show_remedy(note)}", "dim") for note in plan.notes)
+    yield from (words(f"warning: {show_remedy(warning)}", "yellow") for warning in cost.warnings)
 
 
 def _reading(of: ArrayCost | None, takes: ReadCost | None) -> str | None:
@@ -106,7 +106,7 @@ def array_of(array: PlannedArray) -> ArraySummary:
     """Return a planned array as reports show arrays."""
     return ArraySummary(
         path=array.path,
-        data_type=named(array.schema.data_type),
+        data_type=name_of(array.schema.data_type),
         shape=array.shape,
         chunk_shape=array.chunk_extents,
         dimension_names=array.schema.dimension_names,
@@ -166,10 +166,11 @@ def eras(found: Eras) -> RenderableType:
         ),
         table,
         *([words(f"  and {found.count - SHOWN:,} more", "dim")] if found.count > SHOWN else []),
-        *listed("Files within another era", _runs_apart(found))[1:],
-        *listed("Files that lack a variable", _absences(found))[1:],
-        *listed(
-            "Other options", (shown(choice(each)) for each in others if each.option != REFUSED)
+        *list_lines("Files within another era", _runs_apart(found))[1:],
+        *list_lines("Files that lack a variable", _absences(found))[1:],
+        *list_lines(
+            "Other options",
+            (show_remedy(choice(each)) for each in others if each.option != REFUSED),
         )[1:],
     )
 

@@ -8,7 +8,7 @@ from typing import cast
 
 from rich.console import Console, Group, RenderableType
 
-from icevirt.display.blocks import pasted, words
+from icevirt.display.blocks import paste_lines, words
 from icevirt.display.document import of_class
 
 FORMATS = {  # by the name of the class: what formats one kind of value is imported for it
@@ -55,7 +55,7 @@ def render(value: object) -> RenderableType:
 
 def next_step(command: str) -> RenderableType:
     """Return a command to go on with, for a terminal."""
-    return Group(*pasted("Build it", command))
+    return Group(*paste_lines("Build it", command))
 
 
 def as_text(value: object, *, width: int = 100) -> str:

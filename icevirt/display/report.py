@@ -24,9 +24,9 @@ from icevirt.display.blocks import (
     bytes_of,
     count,
     durations,
-    listed,
+    list_lines,
     notes,
-    pasted,
+    paste_lines,
     place,
     references,
     size,
@@ -35,7 +35,7 @@ from icevirt.display.blocks import (
     words,
 )
 from icevirt.planning.reader_support import RECTILINEAR
-from icevirt.remedy_notation import shown
+from icevirt.remedy_notation import show_remedy
 
 _NAMED = 5  # groups in a line
 _HELD = 20  # files that are shown
@@ -70,7 +70,7 @@ def _build(verb: str, report: BuildReport, rows: Mapping[str, str | None]) -> Re
         array_table(report.arrays),
         *notes(report.findings),
         *left_out("Left out", report.bad_files),
-        *pasted("Open it", opening(report)),
+        *paste_lines("Open it", opening(report)),
     )
 
 
@@ -136,17 +136,17 @@ def build_facts(report: BuildReport) -> dict[str, str | None]:
 def held_files(files: Sequence[FileHeldBack]) -> Iterator[str]:
     """Yield files that an update left out, and why, on one line each."""
     for each in files[:_HELD]:
-        yield f"{place(each.url)}: {shown(reason_of(each.error, each.url))}"
+        yield f"{place(each.url)}: {show_remedy(reason_of(each.error, each.url))}"
     if len(files) > _HELD:
         yield f"and {len(files) - _HELD:,} more"
 
 
 def left_out(title: str, files: Iterable[BadFile]) -> list[RenderableType]:
     """Return bad files and what is wrong with them, on one line each."""
-    return listed(
+    return list_lines(
         title,
         (
-            f"{place(each.url)}: {shown(reason_of(each.error, each.url))} [{each.code}]"
+            f"{place(each.url)}: {show_remedy(reason_of(each.error, each.url))} [{each.code}]"
             for each in files
         ),
         "bold red",
@@ -157,7 +157,7 @@ def bad_files(files: BadFiles) -> RenderableType:
     """Return a row for each file, for a terminal."""
     table = table_of(("url", "code", "error", "remedy"), right=())
     for row in files.rows():
-        table.add_row(*map(shown, row))
+        table.add_row(*map(show_remedy, row))
     return table
 
 

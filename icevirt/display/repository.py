@@ -19,10 +19,10 @@ from icevirt.display.blocks import (
     done,
     durations,
     entry,
-    headed,
-    pasted,
+    head_report,
+    paste_lines,
     references,
-    shortened,
+    shorten,
     size,
     words,
 )
@@ -40,8 +40,8 @@ _ATTRIBUTES = 8  # of a group are shown
 def repository_summary(summary: RepositorySummary) -> RenderableType:
     """Return the summary for a terminal."""
     is_open = summary.arrays and summary.spec_version
-    open_it = pasted("Open it", opening_of(summary)) if is_open else []
-    return headed(summary.repo, summary_facts(summary), Text(), _tree(summary), *open_it)
+    open_it = paste_lines("Open it", opening_of(summary)) if is_open else []
+    return head_report(summary.repo, summary_facts(summary), Text(), _tree(summary), *open_it)
 
 
 def summary_facts(summary: RepositorySummary) -> dict[str, str | None]:
@@ -72,7 +72,7 @@ def _tree(summary: RepositorySummary) -> Tree:
             branches[path] = branches[above].add(words(below, "bold blue"))
         items = [*groups[path].attributes.items()] if path in groups else []
         for name, value in items[:_ATTRIBUTES]:
-            branches[path].add(words(f"{name} = {shortened(value)}", "dim"))
+            branches[path].add(words(f"{name} = {shorten(value)}", "dim"))
         if (rest := len(items) - _ATTRIBUTES) > 0:
             branches[path].add(words(f"and {count(rest, 'attribute')} more", "dim"))
         for array in arrays.get(path, ()):
@@ -167,7 +167,7 @@ def upgrade_copy_report(report: UpgradeCopyReport) -> RenderableType:
     """Return the report for a terminal."""
     chunks = f"{count(report.chunks, 'chunk')}, {size(report.bytes)}" if report.chunks else None
     state = "can be upgraded to V2" if report.dry_run else "upgraded to V2"
-    return headed(
+    return head_report(
         report.repo,
         {
             "from": f"{report.source}, format {report.generation}",

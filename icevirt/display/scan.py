@@ -15,8 +15,8 @@ from icevirt.display.blocks import (
     Facts,
     bytes_of,
     durations,
-    headed,
-    listed,
+    head_report,
+    list_lines,
     notes,
     references,
     size,
@@ -25,8 +25,8 @@ from icevirt.display.blocks import (
     words,
 )
 from icevirt.display.report import array_table, left_out
-from icevirt.planning.reader_support import named, readers_of
-from icevirt.remedy_notation import shown
+from icevirt.planning.reader_support import name_of, readers_of
+from icevirt.remedy_notation import show_remedy
 from icevirt.repo.summary import reference_counts
 
 
@@ -46,7 +46,7 @@ def scan_report(report: ScanReport) -> RenderableType:
             size(array.references.bytes_referenced),
             array.readers.text,
         )
-    accepting = shown(
+    accepting = show_remedy(
         "To go on without them, scan and build with"
         f' scan_options={{"max_bad_files": {bad}}} (--max-bad-files {bad}).'
     )
@@ -72,14 +72,14 @@ def scan_report(report: ScanReport) -> RenderableType:
 
 def catalog_summary(summary: CatalogSummary) -> RenderableType:
     """Return the summary for a terminal."""
-    return headed(
+    return head_report(
         summary.catalog,
         {
             "files": f"{summary.files:,}, {size(summary.bytes)}",
             "bad": f"{len(summary.bad_files):,}",
             "references": bytes_of(summary.references, "in the catalog"),
         },
-        *listed("Scans", (f"{key}: {_options(scan)}" for key, scan in summary.scans.items())),
+        *list_lines("Scans", (f"{key}: {_options(scan)}" for key, scan in summary.scans.items())),
         *left_out("Bad", summary.bad_files),
     )
 
@@ -102,7 +102,7 @@ def _options(scan: Mapping[str, Any]) -> str:
 
 def scanned_file(scanned: ScannedFile) -> RenderableType:
     """Return the description of a file for a terminal."""
-    return headed(
+    return head_report(
         scanned.source.url,
         {
             "size": size(scanned.source.size),
@@ -113,7 +113,7 @@ def scanned_file(scanned: ScannedFile) -> RenderableType:
         array_table(map(summary_of, scanned.arrays)),
         *(
             words(
-                f"{each.severity} {each.path}: {shown(each.message)}",
+                f"{each.severity} {each.path}: {show_remedy(each.message)}",
                 "yellow" if each.severity == "warning" else "dim",
             )
             for each in scanned.findings
@@ -125,7 +125,7 @@ def summary_of(array: ScannedArray) -> ArraySummary:
     """Return the summary of one array of one file."""
     return ArraySummary(
         path=array.path,
-        data_type=named(array.data_type),
+        data_type=name_of(array.data_type),
         shape=array.shape,
         chunk_shape=array.chunk_shape,
         dimension_names=array.dimension_names,

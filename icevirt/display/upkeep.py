@@ -30,15 +30,15 @@ from icevirt.display.blocks import (
     count,
     done,
     durations,
-    headed,
-    listed,
+    head_report,
+    list_lines,
     notes,
-    pasted,
+    paste_lines,
     place,
     size,
     words,
 )
-from icevirt.display.fixes import quoted
+from icevirt.display.fixes import quote_word
 from icevirt.display.plan import build_plan
 from icevirt.display.report import held_files, opening
 from icevirt.remedy_notation import COMMAND, REPOSITORY
@@ -54,7 +54,7 @@ def maintenance_report(report: MaintenanceReport) -> RenderableType:
     older = report.snapshots_expired - len(report.expired)
     expired = [*map(_version, report.expired), *[f"and {older:,} older ones"] * (older > 0)]
     amount = f"{count(report.objects, 'object')}, {size(report.bytes)}"
-    return headed(
+    return head_report(
         report.repo,
         {
             "history": f"from {when(report.history_from)}; {count(left, 'snapshot')} stay,"
@@ -72,12 +72,12 @@ def maintenance_report(report: MaintenanceReport) -> RenderableType:
             "executor": report.executor or None,
             "took": durations(report.seconds) or None,
         },
-        *listed(
+        *list_lines(
             "Kept by name, though older",
             (f"{each.name}: {_version(each)}" for each in report.kept_by_name),
         ),
-        *listed("Expire; readers of these cannot read on", expired),
-        *listed("Unfinished builds; younger objects stay", map(_running, report.unfinished)),
+        *list_lines("Expire; readers of these cannot read on", expired),
+        *list_lines("Unfinished builds; younger objects stay", map(_running, report.unfinished)),
         Text(),
         done(f"nothing was changed: a plan ({amount})" if report.is_plan else f"deleted {amount}"),
     )
@@ -100,7 +100,7 @@ def withdraw_report(report: WithdrawReport) -> RenderableType:
     """Return the report for a terminal."""
     built = ", ".join(f"{group} on {branch}" for branch, group in report.datasets)
     lost = f"{count(report.scans_lost, 'other file')} will be scanned again"
-    return headed(
+    return head_report(
         report.repo,
         {
             "files": f"{len(report.files):,}; {count(report.references, 'reference')}",
@@ -112,8 +112,8 @@ def withdraw_report(report: WithdrawReport) -> RenderableType:
             "scans": lost if report.scans_lost else None,
             "commits": ", ".join(report.commits) if report.commits else None,
         },
-        *listed("Versions; readers of these cannot read on", map(_version, report.snapshots)),
-        *listed("What remains", report.remains),
+        *list_lines("Versions; readers of these cannot read on", map(_version, report.snapshots)),
+        *list_lines("What remains", report.remains),
         Text(),
         done("nothing was changed: a plan" if report.is_plan else "withdrawn"),
     )
@@ -128,7 +128,7 @@ def excluded_files(found: ExcludedFiles) -> RenderableType:
     parts: list[RenderableType] = []
     for title, lines in urls_of.items():
         more = [f"and {len(lines) - _FILES:,} more"] if len(lines) > _FILES else []
-        parts += listed(title, [*lines[:_FILES], *more])
+        parts += list_lines(title, [*lines[:_FILES], *more])
     return Group(words(f"{count(found.count, 'file')} excluded from {found.repo}"), *parts)
 
 
@@ -143,7 +143,7 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
     values = None
     if status.referenced_bytes is not None and status.stored_bytes is not None:
         values = f"{size(status.referenced_bytes)} in the files, {size(status.stored_bytes)} stored"
-    return headed(
+    return head_report(
         f"{status.repo} {status.branch} {status.group}",
         {
             "newest step": newest,
@@ -158,9 +158,9 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
             "last build": None if status.last_build is None else when(status.last_build),
             "last commit": f"{when(status.last_commit)}, {count(status.snapshots, 'snapshot')}",
         },
-        *listed("Unfinished builds", map(_running, status.unfinished)),
-        *listed("Left out", status.bad_files[:_FILES]),
-        *listed("Held back", held_files(status.held_files)),
+        *list_lines("Unfinished builds", map(_running, status.unfinished)),
+        *list_lines("Left out", status.bad_files[:_FILES]),
+        *list_lines("Held back", held_files(status.held_files)),
         *notes(status.notes),
     )
 
@@ -193,7 +193,7 @@ def relocate_report(report: RelocateReport) -> RenderableType:
         state = "nothing was changed: a plan"
     elif not report.references and not report.datasets:
         state = "nothing to do: all references lead to the new place"
-    return headed(
+    return head_report(
         report.repo,
         {
             "from": report.old,
@@ -267,7 +267,7 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
         state = "stored; every chunk was compared"
     else:
         state = "nothing to do: all of it is stored already"
-    return headed(
+    return head_report(
         report.repo,
         {
             "variable": f"{report.variable}[{spans}]{widened}",
@@ -284,7 +284,7 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
 
 def export_report(report: ExportReport) -> RenderableType:
     """Return the report for a terminal."""
-    return headed(
+    return head_report(
         report.path,
         {
             "version": f"{report.snapshot_id or 'with uncommitted changes'}, {report.group}",
@@ -314,7 +314,7 @@ def update_report(report: UpdateReport) -> RenderableType:
     if report.plan is not None:
         parts = [Text(), build_plan(report.plan)]
     elif not report.already_built:
-        parts = pasted("Open it", opening(report))
+        parts = paste_lines("Open it", opening(report))
     return Group(
         Text.assemble((verb, "bold green" if is_good else "bold"), " ", words(report.repo, "bold")),
         *(words(f"  {line}") for line in _changes(report)),
@@ -327,7 +327,7 @@ def update_report(report: UpdateReport) -> RenderableType:
             }
         ),
         *notes(report.findings),
-        *listed("Held back", held_files(report.held), "bold red"),
+        *list_lines("Held back", held_files(report.held), "bold red"),
         *parts,
     )
 
@@ -377,10 +377,10 @@ def _next_commands(report: UpdateReport) -> Iterator[str]:
     """Yield commands for what people do after an update, in the notation of the command line."""
     if COMMAND.get() is None:
         return
-    repo = quoted(REPOSITORY.get() or report.repo)
-    branch = "" if report.branch == "main" else f" --branch {quoted(report.branch)}"
+    repo = quote_word(REPOSITORY.get() or report.repo)
+    branch = "" if report.branch == "main" else f" --branch {quote_word(report.branch)}"
     if report.held:
-        file = quoted(place(report.held[0].url))
+        file = quote_word(place(report.held[0].url))
         which = "it" if len(report.held) == 1 else "this file"
         yield f"icevirt exclude {repo} {file} leaves {which} out for good"
     if not (report.is_dry_run or report.already_built):

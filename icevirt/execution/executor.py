@@ -124,10 +124,10 @@ def run_pickled[T, *Ts, R](
     try:
         return True, pickle.dumps(function(load(payload), *args))
     except IcevirtError as error:
-        return False, pickle.dumps(located(error) if names_host else error)
+        return False, pickle.dumps(add_host(error) if names_host else error)
 
 
-def located(error: IcevirtError) -> IcevirtError:
+def add_host(error: IcevirtError) -> IcevirtError:
     """Return the error, with the machine it was raised on among its facts."""
     error.facts = {**error.facts, EXECUTOR: error.facts.get(EXECUTOR, socket.gethostname())}
     return error
@@ -265,7 +265,7 @@ def job_tags(place: str, build_id: str | None = None) -> Iterator[JobLabel]:
 
 
 @contextmanager
-def described(stage: str, place: str = "") -> Iterator[None]:
+def describe_jobs(stage: str, place: str = "") -> Iterator[None]:
     """Say what the jobs of the block do.
 
     Args:

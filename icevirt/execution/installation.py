@@ -66,7 +66,7 @@ def _pickle_with_functions(thing: Any) -> bytes:
     return raw
 
 
-def needed() -> dict[str, str]:
+def requirements() -> dict[str, str]:
     """Return the requirements of tasks, by the names under which packages are imported."""
     has_optional = importlib.util.find_spec(_OPTIONAL) is not None
     return {name: text for name, text in NEEDED.items() if has_optional or name != _OPTIONAL}
@@ -78,7 +78,7 @@ def of_driver() -> Mapping[str, Any]:
     return installed.look({}, reads_code=True)
 
 
-def expected_of(*, is_local: bool) -> dict[str, Any]:
+def expect(*, is_local: bool) -> dict[str, Any]:
     """Return what executors should have.
 
     Args:
@@ -88,7 +88,7 @@ def expected_of(*, is_local: bool) -> dict[str, Any]:
     return kept | ({"code": ""} if is_local else {})
 
 
-def guarded(work: Batches, *, is_local: bool) -> Batches:
+def guard(work: Batches, *, is_local: bool) -> Batches:
     """Return what refuses an executor that does not suit, and else unpickles and does the work.
 
     The task that this is raised in fails, and Spark tries it again, perhaps on another executor.
@@ -101,7 +101,7 @@ def guarded(work: Batches, *, is_local: bool) -> Batches:
 
     tool: Any = cloudpickle
     payload: bytes = tool.dumps(work)
-    refuse, expected = by_value(installed.refuse), expected_of(is_local=is_local)
+    refuse, expected = by_value(installed.refuse), expect(is_local=is_local)
     refused, raised_on = REFUSED, RAISED_ON
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -138,4 +138,4 @@ class _Loading:
         self._payload = payload
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return installed.loaded, (expected_of(is_local=False), REFUSED, self._payload)
+        return installed.load, (expect(is_local=False), REFUSED, self._payload)

@@ -91,7 +91,7 @@ def refuse(expected: Mapping[str, Any], prefix: str) -> None:
     known.add(key)
 
 
-def loaded(expected: Mapping[str, Any], prefix: str, payload: bytes) -> Any:
+def load(expected: Mapping[str, Any], prefix: str, payload: bytes) -> Any:
     """Unpickle an object where this process has what is expected; see `refuse`.
 
     Args:

@@ -26,11 +26,11 @@ from icevirt.archive.scanned import SourceFiles
 from icevirt.errors import ExecutorError, IcevirtError, StorageError
 from icevirt.execution import installed
 from icevirt.execution.executor import Executor
-from icevirt.execution.installation import Batches, by_value, expected_of, needed, of_driver
+from icevirt.execution.installation import Batches, by_value, expect, of_driver, requirements
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.execution.spark_failures import installing, reaching, remedy_of, requirements_of
 from icevirt.objects.source import open_source
-from icevirt.objects.source_access import SourceAccess, granted, in_force
+from icevirt.objects.source_access import SourceAccess, grant_access, in_force
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.reachability import DRIVER, ReachTask, finds
 
@@ -185,7 +185,7 @@ def look_at(executor: SparkExecutor, task: ReachTask | None) -> list[LookedAt]:
 def _probe(task: ReachTask | None) -> Batches:
     """Return what a task of the job does; it unpickles nothing of ours before it has compared."""
     look, compare = by_value(installed.look), by_value(installed.compare)
-    names, expected = needed(), expected_of(is_local=False)
+    names, expected = requirements(), expect(is_local=False)
     payload = None if task is None else pickle.dumps(task)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -234,7 +234,7 @@ def _places(sources: Sequence[str]) -> tuple[str, ...]:
 def _is_readable(access: SourceAccess, url: str) -> bool:
     """Say whether the driver reads a source; the scan judges a file that cannot be read."""
     try:
-        with granted(access), open_source(url) as source:
+        with grant_access(access), open_source(url) as source:
             source.read(0, 1)
     except IcevirtError:
         return False

@@ -21,11 +21,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.errors import IcevirtError, InvalidInputError, JobsCancelledError
-from icevirt.execution.executor import Done, current, described, located, results_of, run_pickled
-from icevirt.execution.installation import Batches, guarded
-from icevirt.execution.spark_failures import explained, host_of_failure, is_stopped
-from icevirt.execution.spark_session import check_session, collected, errors_of_spark, words_of
-from icevirt.execution.task_transport import packed, unpacked
+from icevirt.execution.executor import (
+    Done,
+    add_host,
+    current,
+    describe_jobs,
+    results_of,
+    run_pickled,
+)
+from icevirt.execution.installation import Batches, guard
+from icevirt.execution.spark_failures import explain, host_of_failure, is_stopped
+from icevirt.execution.spark_session import check_session, collect, errors_of_spark, words_of
+from icevirt.execution.task_transport import pack, unpack
 from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:
@@ -190,7 +197,7 @@ class SparkExecutor:
         storage: Storage | None = None,
     ) -> list[R]:
         """Run every task; see `Executor.run`."""
-        with _failing(self.session), packed(tasks, storage) as payloads:
+        with _failing(self.session), pack(tasks, storage) as payloads:
             waiting = [*payloads]
             if not waiting:
                 return []
@@ -200,9 +207,7 @@ class SparkExecutor:
             def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 for number in _numbers_in(batches):
                     payload = waiting[number]
-                    yield _result(
-                        number, *run_pickled(function, payload, unpacked, names_host=named)
-                    )
+                    yield _result(number, *run_pickled(function, payload, unpack, names_host=named))
 
             done = self._numbers(len(waiting)).mapInArrow(self.guarded(work), _RESULT)
             return self._collect_results(done, len(waiting), progress)
@@ -220,8 +225,8 @@ class SparkExecutor:
         """Run every task with its rows; see `Executor.shuffle`."""
         with (
             _failing(self.session),
-            packed(maps, storage) as mapped,
-            packed(tasks, storage) as payloads,
+            pack(maps, storage) as mapped,
+            pack(tasks, storage) as payloads,
         ):
             senders, waiting = [*mapped], [*payloads]
             if not waiting:
@@ -233,7 +238,7 @@ class SparkExecutor:
                     if number == 0:
                         yield from ((to, None) for to in range(count))
                     if number < len(senders):
-                        yield from mapper(unpacked(senders[number]), number)
+                        yield from mapper(unpack(senders[number]), number)
 
             numbers = self._numbers(max(1, len(senders)))
             return self.shuffle_frame(numbers, send, function, waiting, progress=progress)
@@ -272,9 +277,9 @@ class SparkExecutor:
         Raises:
             SparkJobError: A task failed, as often as it is tried.
         """
-        with _failing(self.session), described("check: executors"):
+        with _failing(self.session), describe_jobs("check: executors"):
             frame = self._numbers(count).mapInArrow(work, schema)
-            return collected(self.session, frame, None)
+            return collect(self.session, frame, None)
 
     def _begin(self) -> None:
         """Do once what comes before the first job."""
@@ -284,14 +289,14 @@ class SparkExecutor:
 
     def guarded(self, work: Batches) -> Batches:
         """Return the function with which an executor that has another icevirt is refused first."""
-        return guarded(work, is_local=self.is_local)
+        return guard(work, is_local=self.is_local)
 
     def _numbers(self, count: int) -> DataFrame:
         """Return the numbers below ``count``, a partition each."""
         return self.session.range(0, count, 1, count)
 
     def _collect_results(self, done: DataFrame, count: int, progress: Done | None) -> list[Any]:
-        rows = collected(self.session, done, progress)
+        rows = collect(self.session, done, progress)
         if progress is not None:
             progress(count)
         return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
@@ -326,7 +331,7 @@ def _failing(session: SparkSession | None = None) -> Iterator[None]:
             ) from error
         host = None if session is None else host_of_failure(session)
         stopped = session is not None and is_stopped(session)
-        raise explained(words_of(error), host, is_stopped=stopped) from error
+        raise explain(words_of(error), host, is_stopped=stopped) from error
 
 
 def _mapping(send: Sender, tasks: int, *, names_host: bool) -> Batches:
@@ -349,7 +354,7 @@ def _mapping(send: Sender, tasks: int, *, names_host: bool) -> Batches:
             for to, payload in send(batches):
                 yield row(to, payload or b"", sent=payload is not None)
         except IcevirtError as error:
-            raised = pickle.dumps(located(error) if names_host else error)
+            raised = pickle.dumps(add_host(error) if names_host else error)
             yield from (row(to, raised, sent=None) for to in range(tasks))
 
     return run
@@ -374,7 +379,7 @@ def _reducing[T, R](
             else:
                 received, task = rows.pop(number), tasks[number]
                 yield _result(
-                    number, *run_pickled(function, task, unpacked, received, names_host=names_host)
+                    number, *run_pickled(function, task, unpack, received, names_host=names_host)
                 )
 
     return run

@@ -185,7 +185,7 @@ RESOURCES = (
 """What befalls executors of any job: a pattern, what happened, and what to do."""
 
 
-def explained(text: str, host: str | None = None, *, is_stopped: bool = False) -> SparkJobError:
+def explain(text: str, host: str | None = None, *, is_stopped: bool = False) -> SparkJobError:
     """Return the error for what Spark said.
 
     Args:

@@ -323,7 +323,7 @@ _PATIENCE = 10  # seconds for a cancelled job to end
 _DESCRIPTION = "spark.job.description"
 
 
-def collected(session: SparkSession, frame: DataFrame, progress: Done | None) -> list[Any]:
+def collect(session: SparkSession, frame: DataFrame, progress: Done | None) -> list[Any]:
     """Return the rows of a frame, as its ``collect`` does; an exception meanwhile cancels the job.
 
     Args:
@@ -353,7 +353,7 @@ def collected(session: SparkSession, frame: DataFrame, progress: Done | None) ->
 
     _thread(session, context, run).start()
     try:
-        with Watch(progress, lambda: 0 if context is None else done_of(context, own)):
+        with Watch(progress, lambda: 0 if context is None else count_done(context, own)):
             over.wait()
     except BaseException:
         for _ in range(_PATIENCE):  # a job that has not begun yet is not there to be cancelled
@@ -366,7 +366,7 @@ def collected(session: SparkSession, frame: DataFrame, progress: Done | None) ->
     return rows[0]
 
 
-def done_of(context: Any, tag: str) -> int:
+def count_done(context: Any, tag: str) -> int:
     """Return how many tasks are done of the last stages of a tag's jobs; it never raises.
 
     The stages of mappers come before, and do not count.

@@ -63,7 +63,7 @@ class _Left:
 
 
 @contextmanager
-def packed(
+def pack(
     tasks: Iterable[Any],
     storage: Storage | None,
     *,
@@ -163,7 +163,7 @@ class _Filled(pickle.Unpickler):
         return self._held.__getitem__ if found is _Held else found
 
 
-def unpacked(payload: bytes) -> Any:
+def unpack(payload: bytes) -> Any:
     """Return a task that came through Spark."""
     task = pickle.loads(payload)  # noqa: S301  # made by `packed`
     return task.load() if isinstance(task, _Left) else task

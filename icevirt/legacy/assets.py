@@ -20,7 +20,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.legacy import decode
 from icevirt.legacy.decode import OldLog, OldSnapshot
 from icevirt.legacy.encoding import Encoding
-from icevirt.legacy.generations import ENCODINGS, renamed_id
+from icevirt.legacy.generations import ENCODINGS, rename_id
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.generation import OldFormat
 from icevirt.model.snapshot import ArrayNode, Snapshot
@@ -29,7 +29,7 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import CACHE_BYTES, Assets, other_object
 from icevirt.storage.protocol import ObjectInfo, Storage
-from icevirt.versioning.chunk_tables import changed
+from icevirt.versioning.chunk_tables import find_changed
 from icevirt.versioning.diff import log_of
 
 _SHORT = {layout.SNAPSHOTS: "s", layout.MANIFESTS: "m", layout.CHUNKS: "c"}
@@ -114,7 +114,7 @@ class OldAssets(Assets):
                 name = each.path.rpartition("/")[2]
                 for suffix in _SUFFIXES:
                     name = name.removesuffix(suffix)
-                key = ObjectId12(renamed_id(name))
+                key = ObjectId12(rename_id(name))
                 if key in found:
                     raise FormatError(
                         "two files have one name but for their ending",
@@ -189,10 +189,10 @@ class OldAssets(Assets):
             with layout.naming(layout.transaction_log(key)):
                 log = _log(key, decode.transaction_log(raw, self.encoding), before, after)
         else:
-            log = self.computed_log(key)
+            log = self.compute_log(key)
         return log, len(raw) + sum(index.nbytes for index in log.updated_chunks.values())
 
-    def computed_log(
+    def compute_log(
         self, key: ObjectId12, unreadable: Container[ObjectId12] = ()
     ) -> TransactionLog:
         """Return what differs between a snapshot and its parent, some manifests left out."""
@@ -211,7 +211,7 @@ class OldAssets(Assets):
             return ChunkTable.concatenate(tables) if tables else empty
 
         chunks = {
-            node.id: changed(table(old.get(node.id), node), table(node, node))
+            node.id: find_changed(table(old.get(node.id), node), table(node, node))
             for node in after.arrays()
             if node.id not in old or old[node.id].manifests != node.manifests
         }

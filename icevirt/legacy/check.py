@@ -52,7 +52,7 @@ class OldCheck:
             log = layout.transaction_log(listed.id)
             self._try(log, partial(self.assets.transaction_log, listed.id))
             path = layout.snapshot(snapshot.id)
-            for pair in self._try(path, partial(mixed_arrays, self.assets, snapshot)) or ():
+            for pair in self._try(path, partial(find_mixed_arrays, self.assets, snapshot)) or ():
                 self.problems.append(
                     Problem(file=path, code="mixed-arrays", what=str(pair), advice=not pair.chunks)
                 )
@@ -122,7 +122,7 @@ class MixedArrays:
         )
 
 
-def mixed_arrays(assets: OldAssets, snapshot: Snapshot) -> list[MixedArrays]:
+def find_mixed_arrays(assets: OldAssets, snapshot: Snapshot) -> list[MixedArrays]:
     """Return the pairs of arrays of a snapshot that list the same chunks."""
     found = []
     arrays = sorted(snapshot.arrays(), key=lambda node: node.id)

@@ -119,7 +119,7 @@ class OldReferences:
             ),
             chunk_ids=np.frombuffer(bytes(self._ids), np.uint8).reshape(-1, ObjectId12.SIZE),
             inline=np.frombuffer(bytes(self._inline), np.uint8),
-        ).sorted()
+        ).sort()
 
 
 def _place_of(found: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -254,7 +254,7 @@ def payload(raw: bytes, kind: FileKind) -> tuple[bytes, Framing]:
     if raw.startswith(header.MAGIC):
         return header.unpack(raw, kind)[1], Framing.header
     if raw.startswith(_ZSTD):
-        return header.decompressed(memoryview(raw), kind), Framing.zstd
+        return header.decompress(memoryview(raw), kind), Framing.zstd
     return raw, Framing.document if raw[:1] == b"{" else Framing.bare
 
 

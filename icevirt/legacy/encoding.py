@@ -191,10 +191,10 @@ class OtherGeneration(Damage):
 
     def as_error(self, file: str) -> FormatError:
         """Return the error for the user."""
-        return unreleased(self.what, file=file)
+        return refuse_unreleased(self.what, file=file)
 
 
-def unreleased(which: str, **facts: Any) -> FormatError:
+def refuse_unreleased(which: str, **facts: Any) -> FormatError:
     """Return the error of a layout that no release wrote."""
     return FormatError(
         f"this repository has a layout that was never released: {which}",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from icevirt.errors import FormatError, NotListableError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.legacy.assets import OldAssets
-from icevirt.legacy.encoding import Encoding, unreleased
-from icevirt.legacy.generations import E0, E1, recognized
-from icevirt.legacy.repository import OldRepoState, RefPaths, parsed, state_of, target
+from icevirt.legacy.encoding import Encoding, refuse_unreleased
+from icevirt.legacy.generations import E0, E1, recognize
+from icevirt.legacy.repository import OldRepoState, RefPaths, parse, state_of, target
 from icevirt.model.generation import OldFormat
 from icevirt.repo import layout
 from icevirt.storage.protocol import Storage
@@ -41,7 +41,7 @@ class Finder:
             found = [each.path for each in self._storage.list("r")] if short else listed
         except NotListableError:  # on a web server
             return None
-        paths = parsed(found, escaped=self._storage.url.startswith("file:"))
+        paths = parse(found, escaped=self._storage.url.startswith("file:"))
         if MAIN not in paths.branches:
             return None
         config = self._optional("config.yaml")
@@ -81,13 +81,13 @@ class Finder:
         """Recognize the generation; empty snapshots may be of several, so others are looked at."""
         if short:
             if any(each.path.endswith(".parquet") for each in self._storage.list("s")):
-                raise unreleased("a state of September 2024, with Parquet files")
+                raise refuse_unreleased("a state of September 2024, with Parquet files")
             return E0
         for files in sorted(paths.branches.values(), key=lambda files: files[0] != MAIN):
             for path in files:
                 key = target(self._storage.get(path), E1, path)
                 with layout.naming(layout.snapshot(key)):
-                    known = recognized(self._snapshot(key), has_config=has_config)
+                    known = recognize(self._snapshot(key), has_config=has_config)
                 if known is not None:
                     return known
         return E1
@@ -97,7 +97,7 @@ class Finder:
         if (raw := self._optional(path)) is not None:
             return raw
         if self._optional(path + ".msgpack") is not None:
-            raise unreleased("a state of October 2024, whose files end in .msgpack")
+            raise refuse_unreleased("a state of October 2024, whose files end in .msgpack")
         raise FormatError(
             "a snapshot is missing that a branch refers to",
             do="Restore its file from a copy of the repository.",

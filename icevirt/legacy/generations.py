@@ -19,8 +19,8 @@ from icevirt.legacy.encoding import (
     MessagePackFile,
     number_id,
     pair_id,
+    refuse_unreleased,
     text_id,
-    unreleased,
 )
 from icevirt.model.generation import FormatGeneration
 from icevirt.wire.flatbuffer.reader import Damage, reading
@@ -38,7 +38,7 @@ def _generation(name: str, writers: str, written: str, *lacks: str) -> FormatGen
     return FormatGeneration(name=name, writers=writers, written=written, lacks=lacks)
 
 
-def renamed_id(value: Any) -> bytes:
+def rename_id(value: Any) -> bytes:
     """Return the id of 12 bytes that stands for one of 16, as E0 has them."""
     match value:
         case str():
@@ -70,9 +70,9 @@ E0 = Encoding(
     manifest_file=(("id",),),
     manifest_ref=(("object_id", "flags", "extents"),),
     manifest=(("chunks",),),
-    object_id=renamed_id,
+    object_id=rename_id,
     node_id=number_id,
-    ref_id=renamed_id,
+    ref_id=rename_id,
     numbers_nodes=True,
     renames_root=True,
     short=True,
@@ -158,7 +158,7 @@ _HEADED, _LATEST = 9, 8
 _EARLIEST = 7
 
 
-def recognized(raw: bytes, *, has_config: bool) -> Encoding | None:
+def recognize(raw: bytes, *, has_config: bool) -> Encoding | None:
     """Return the encoding of a snapshot; None if it is empty and may be of several.
 
     Args:
@@ -170,7 +170,7 @@ def recognized(raw: bytes, *, has_config: bool) -> Encoding | None:
     """
     payload, framing = decode.payload(raw, FileKind.snapshot)
     if payload[4:8] == _FLATBUFFERS:
-        raise unreleased("a state of February 2025, between icechunk 0.1.3 and 0.2.0")
+        raise refuse_unreleased("a state of February 2025, between icechunk 0.1.3 and 0.2.0")
     with reading(FileKind.snapshot.name):
         value = MessagePackFile(payload).value()
     size = len(value) if isinstance(value, tuple) else 0
@@ -189,7 +189,7 @@ def recognized(raw: bytes, *, has_config: bool) -> Encoding | None:
         is_numbered = isinstance(first, tuple) and first and isinstance(first[0], int)
         return E1 if is_numbered else E2
     if size == _EARLIEST and framing is Framing.bare:
-        raise unreleased("a state of September 2024, before the first release")
+        raise refuse_unreleased("a state of September 2024, before the first release")
     raise FormatError(
         "the format generation of this repository is not known",
         do="The snapshot is damaged, or another program wrote it.",

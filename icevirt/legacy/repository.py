@@ -49,7 +49,7 @@ class RefPaths:
     deleted: frozenset[str]
 
 
-def parsed(listed: Iterable[str], *, escaped: bool) -> RefPaths:
+def parse(listed: Iterable[str], *, escaped: bool) -> RefPaths:
     """Sort the paths below ``refs/`` or ``r/``; those that are no reference files are left out.
 
     On a local disk names are percent-encoded (``escaped``).

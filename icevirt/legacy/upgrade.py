@@ -22,7 +22,7 @@ from icevirt.connect.urls import local_path
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.legacy.assets import OldAssets
-from icevirt.legacy.check import mixed_arrays
+from icevirt.legacy.check import find_mixed_arrays
 from icevirt.legacy.containers import containers_in_use
 from icevirt.legacy.repository import OldRepoState
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -44,7 +44,7 @@ from icevirt.versioning import invariants, lookup
 from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.id_columns import id_at, of_rows
 from icevirt.versioning.repo_updates import MAIN
-from icevirt.versioning.v1_migration import V1State, migrated
+from icevirt.versioning.v1_migration import V1State, migrate
 
 MOST_LINES = 1000  # of a report
 _AT_ONCE = 16  # chunks that are copied side by side
@@ -107,7 +107,7 @@ class SnapshotCopier:
             at = parent.flushed_at + 1
             self.findings.note(f"snapshot {old.id}: its time is its parent's, or earlier")
         new = replace(self._write_manifests(old), flushed_at=at, parent_id=None, extra=None)
-        for pair in () if self._old is None else mixed_arrays(self._old, old):
+        for pair in () if self._old is None else find_mixed_arrays(self._old, old):
             (self.findings.lose if pair.chunks else self.findings.note)(str(pair))
         log = self._log(before, old, new)
         if not self._dry_run:
@@ -166,7 +166,7 @@ class SnapshotCopier:
         table = None if indexed is None else self._carry(node, indexed.table, ref)
         if table is None or not len(table):
             return None
-        file, raw = self._write.encoded_manifest({new: table})
+        file, raw = self._write.encode_manifest({new: table})
         if file.id not in self.manifests:
             self.manifests.add(file.id)
             to.references += len(table)
@@ -250,7 +250,7 @@ class SnapshotCopier:
         except (ObjectNotFoundError, FormatError):
             pass
         self.findings.note(f"snapshot {old.id}: its transaction log was wrong, and computed anew")
-        return _rename(self._old.computed_log(old.id, self._unreadable), ids)
+        return _rename(self._old.compute_log(old.id, self._unreadable), ids)
 
 
 def _rename(log: TransactionLog, ids: Mapping[ObjectId8, ObjectId8]) -> TransactionLog:
@@ -300,14 +300,14 @@ class _CopyingUpgrade:
             )
         head = RepoInfoFile(self.target)
         if head.find() is not None:
-            raise creation.there_is_one(self.target)
+            raise creation.already_exists(self.target)
         creation.refuse_foreign(self.target)
         state = self._read_state(current)
         copied = self._copy(current, state.snapshots)
         config, authorize = self._config(current.info)
-        info = migrated(replace(state, snapshots=copied, config=config), head.now())
+        info = migrate(replace(state, snapshots=copied, config=config), head.now())
         if not self.dry_run and head.create(info) is None:
-            raise creation.there_is_one(self.target)
+            raise creation.already_exists(self.target)
         old = current.info.old
         return UpgradeCopyReport(
             source=self.source.url,
@@ -352,7 +352,7 @@ class _CopyingUpgrade:
             FormatError, SnapshotNotFoundError: The tip of ``main`` cannot be.
         """
         info = current.info
-        lookup.known(info, info.branches[MAIN])
+        lookup.find_snapshot(info, info.branches[MAIN])
         if isinstance(current, OldRepoState):
             every = current.lines()
         else:

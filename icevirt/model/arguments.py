@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 
 
-def checked[T](name: str, value: object, kind: type[T], do: str = "") -> T:
+def check[T](name: str, value: object, kind: type[T], do: str = "") -> T:
     """Return an argument, made sure that it is of its kind.
 
     The value itself stays out of the message: it may be a secret, or large.

@@ -38,7 +38,7 @@ FILL = "_FillValue"
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def recorded_dtypes(document: Mapping[str, Any]) -> dict[str, str]:
+def read_dtypes(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the dtypes that a zarr.json records for attributes.
 
     Anybody may have written it: a field of another kind counts as no record.
@@ -47,7 +47,7 @@ def recorded_dtypes(document: Mapping[str, Any]) -> dict[str, str]:
     return {name: dtype for name, dtype in pairs if isinstance(dtype, str)}
 
 
-def recorded_replacements(document: Mapping[str, Any]) -> dict[str, tuple[JSON, JSON]]:
+def read_replacements(document: Mapping[str, Any]) -> dict[str, tuple[JSON, JSON]]:
     """Return what a zarr.json records as written differently for other readers."""
     return {
         name: (pair[0], pair[1])
@@ -56,7 +56,7 @@ def recorded_replacements(document: Mapping[str, Any]) -> dict[str, tuple[JSON, 
     }
 
 
-def recorded_order(document: Mapping[str, Any]) -> dict[str, int]:
+def read_order(document: Mapping[str, Any]) -> dict[str, int]:
     """Return the places of variables that a group's zarr.json records; names of others lack."""
     names = _field(document, "variables", list)
     return {name: at for at, name in enumerate(names) if isinstance(name, str)}
@@ -277,7 +277,7 @@ def members_of(attributes: Attributes) -> JSON:
 
 def dtype_metadata(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what xarray's backends of netCDF keep with the dtype of an array's values."""
-    named, _ = recorded_replacements(document).get(ENUMERATION, (None, None))
+    named, _ = read_replacements(document).get(ENUMERATION, (None, None))
     members = named.get("enum") if isinstance(named, Mapping) else None
     return dict(named) if isinstance(named, Mapping) and isinstance(members, Mapping) else None
 

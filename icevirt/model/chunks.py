@@ -183,10 +183,10 @@ class ChunkTable:
             offset=offset.astype(np.uint64),
             length=length.astype(np.uint64),
             locations=locations,
-        ).sorted()
+        ).sort()
 
     @classmethod
-    def inlined(cls, *, index: NDArray[np.integer], chunks: Sequence[bytes]) -> ChunkTable:
+    def of_inline(cls, *, index: NDArray[np.integer], chunks: Sequence[bytes]) -> ChunkTable:
         """Make a table of inline chunks, in any order, from their encoded bytes."""
         length = np.array([len(chunk) for chunk in chunks], np.uint64)
         offset = np.zeros(len(chunks), np.uint64)
@@ -199,7 +199,7 @@ class ChunkTable:
             offset=offset,
             length=length,
             inline=np.frombuffer(b"".join(chunks), np.uint8),
-        ).sorted()
+        ).sort()
 
     @classmethod
     def concatenate(cls, tables: Sequence[ChunkTable]) -> ChunkTable:
@@ -230,7 +230,7 @@ class ChunkTable:
             locations=Locations.joined([table.locations for table in tables]),
             chunk_ids=np.concatenate([table.chunk_ids for table in tables]),
             inline=np.concatenate([table.inline for table in tables]),
-        ).sorted()
+        ).sort()
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class ChunkTable:
 
     # -- changing: each returns a new table ---------------------------------------------------
 
-    def sorted(self) -> ChunkTable:
+    def sort(self) -> ChunkTable:
         """Return the table with its rows in lexicographic order of ``index``.
 
         Raises:
@@ -308,7 +308,7 @@ class ChunkTable:
         """Return the given rows (or those where a mask is true); shared columns stay whole."""
         return replace(self, index=self.index[rows], **{n: getattr(self, n)[rows] for n in _ROWS})
 
-    def reindexed(self, index: NDArray[np.integer]) -> ChunkTable:
+    def reindex(self, index: NDArray[np.integer]) -> ChunkTable:
         """Return the same references, each row at another index; their order is kept."""
         return replace(self, index=np.ascontiguousarray(index, np.uint32))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from urllib.parse import quote_from_bytes
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.arguments import checked
+from icevirt.model.arguments import check
 
 ROOT = "/"
 _NO_NAMES = frozenset(("", ".", ".."))
@@ -32,7 +32,7 @@ def canonical(path: str) -> str:
         InvalidInputError: It is no text, UTF-8 cannot encode it, or a segment is empty, ``.`` or
             ``..``.
     """
-    path = checked("a node path", path, str, do="Write it like '/group/array'.")
+    path = check("a node path", path, str, do="Write it like '/group/array'.")
     inner = path.removeprefix("/").removesuffix("/")
     if not inner:
         return ROOT

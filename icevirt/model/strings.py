@@ -337,14 +337,14 @@ class FoldingStrings(Strings):
     @property
     def data(self) -> NDArray[np.uint8]:
         """All strings end to end, made each time."""
-        return self.opened().data
+        return self.open_all().data
 
     @property
     def starts(self) -> NDArray[np.int64]:
         """Where each string begins in `data`, made each time."""
-        return self.opened().starts
+        return self.open_all().starts
 
-    def opened(self) -> Strings:
+    def open_all(self) -> Strings:
         """Return all strings as they are when nothing is compressed."""
         return self._block(0) if len(self._blocks) == 1 else Strings.joined([*self._each()])
 
@@ -405,7 +405,7 @@ class FoldingStrings(Strings):
     def _gather(self, rows: NDArray[np.int64]) -> Strings:
         block = rows // self.block_rows
         if (block[1:] < block[:-1]).any():  # each block would be opened again and again
-            return self.opened()[rows]
+            return self.open_all()[rows]
         cuts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(rows)]
         return Strings.joined(
             [

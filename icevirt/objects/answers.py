@@ -98,7 +98,7 @@ def opaque(etag: str) -> str:
     return etag.removeprefix("W/").strip('"')
 
 
-def changed(url: str, checksum: Checksum, meta: Meta) -> StorageError | None:
+def compare_with_scan(url: str, checksum: Checksum, meta: Meta) -> StorageError | None:
     """Say how an object differs from what the scan recorded; an etag is the stronger record."""
     if checksum.etag:
         if meta.etag and opaque(checksum.etag) != opaque(meta.etag):
@@ -142,9 +142,9 @@ def as_text(known: str | float | None) -> str | None:
     """Return an etag, or a modification time in seconds since 1970 as a date."""
     if known is None or isinstance(known, str):
         return known
-    from icevirt.versioning.history.timestamps import shown
+    from icevirt.versioning.history.timestamps import show
 
-    return shown(math.ceil(known * 1_000_000))
+    return show(math.ceil(known * 1_000_000))
 
 
 def torn(url: str) -> StorageError:
@@ -184,7 +184,7 @@ def too_short(url: str, *, offset: int, expected: int, available: int) -> Storag
     )
 
 
-def denied(url: str, prefix: str, *, reason: str, with_credentials: bool) -> StorageError:
+def denied_error(url: str, prefix: str, *, reason: str, with_credentials: bool) -> StorageError:
     """Return the error of a server that refuses to let us read."""
     do = "Check that the credentials for this prefix are valid and permit reading."
     if not with_credentials:

@@ -74,12 +74,12 @@ type Prefix = str | tuple[str, str]
 """A url_prefix, or one with the endpoint that the container names."""
 
 
-def normalized(prefix: str) -> str:
+def normalize_prefix(prefix: str) -> str:
     """Return a prefix as containers spell it, with a trailing slash."""
     return prefix if prefix.endswith("/") else prefix + "/"
 
 
-def covering(
+def find_covering(
     container: VirtualChunkContainer, authorized: Mapping[str, GrantedAccess]
 ) -> tuple[str, GrantedAccess | None]:
     """Return the authorized prefix that covers a container, the longest one, with its access.
@@ -136,7 +136,9 @@ class Authorizer:
         self._containers = by_length
         self._named = {cont.name: cont for cont in by_length if cont.name is not None}
         given = authorized if isinstance(authorized, Mapping) else dict.fromkeys(authorized)
-        self._authorized = {normalized(p): access or GrantedAccess() for p, access in given.items()}
+        self._authorized = {
+            normalize_prefix(p): access or GrantedAccess() for p, access in given.items()
+        }
         # what was decided of a container, by prefix: what covers it, its server, what is made of it
         self._decided: dict[str, tuple[str, GrantedAccess | None, str | None, dict[str, Any]]] = {}
 
@@ -151,7 +153,7 @@ class Authorizer:
         container, url = self._container_of(location)
         own = container.url_prefix
         if own not in self._decided:
-            prefix, access = covering(container, self._authorized)
+            prefix, access = find_covering(container, self._authorized)
             server = None if access is None else endpoint_of(container)
             self._decided[own] = prefix, access, server, {}
         prefix, access, server, made = self._decided[own]

@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit
 from icevirt.connect.container import canonical, canonical_store
 from icevirt.connect.credentials.common import Anonymous, FromEnv, NoCredentials, Refreshable
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
-from icevirt.connect.library import asked, is_refusal, obstore
+from icevirt.connect.library import ask, is_refusal, obstore
 from icevirt.connect.retry import RetryState
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
@@ -122,7 +122,7 @@ class _Tries:
 
     def end(self, meta: Meta, end: int, body: Body) -> ObjectBytes:
         """Return what the store answered, if it is the range."""
-        self._state.succeeded()
+        self._state.note_success()
         return answers.exact_bytes(self._url, meta, self._begin, end, body)
 
     def after(self, failure: BaseException) -> ObjectBytes | float:
@@ -137,7 +137,7 @@ class _Tries:
         bucket = self._state.bucket
         refused: StorageError
         try:
-            asked(self._url, lambda: _raise(failure))
+            ask(self._url, lambda: _raise(failure))
         except ObjectNotFoundError as error:
             refused = error if error is failure else answers.gone(self._url)
         except StorageError as error:
@@ -151,9 +151,11 @@ class _Tries:
             facts = refused.facts
             reason = str(facts.get("reason") or facts.get("status") or facts.get("kind"))
             given = not isinstance(self._bucket.credentials, FromEnv | Anonymous)
-            refused = answers.denied(self._url, self._prefix, reason=reason, with_credentials=given)
+            refused = answers.denied_error(
+                self._url, self._prefix, reason=reason, with_credentials=given
+            )
         elif refused is not failure and refused.facts.get("status") == 416:
-            self._state.succeeded()
+            self._state.note_success()
             return ObjectBytes(meta=Meta(size=None), begin=self._begin, body=b"")
         self._is_renewed = False
         return self._state.pause_after(refused)
@@ -180,7 +182,7 @@ def _repeats_secrets(bucket: Bucket) -> bool:
         return bool(_shared_access(bucket))
     if bucket.provider != "s3":
         return False
-    if (granted := bucket.granted()) is not None:
+    if (granted := bucket.secrets_in_use()) is not None:
         return bool(granted.get("token"))
     # what roles and machines get from Amazon has one, keys of the environment perhaps
     is_key = "AWS_ACCESS_KEY_ID" in os.environ
@@ -212,7 +214,7 @@ class SignedReach(_InBucket):
     def _get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         if self.bucket.provider == "s3":
             store, at = self.bucket.store(), f"{self.bucket.url}/{key}"
-            signed: str = asked(at, lambda: obstore().sign(store, "GET", key, _GOOD_FOR))
+            signed: str = ask(at, lambda: obstore().sign(store, "GET", key, _GOOD_FOR))
         else:
             path = quote(f"{self.bucket.address.bucket}/{key}", safe=SAFE)
             signed = f"{self.bucket.endpoint}/{path}?{_shared_access(self.bucket)}"
@@ -223,7 +225,7 @@ class SignedReach(_InBucket):
 
 def _shared_access(bucket: Bucket) -> str:
     """Return the shared access signature of a bucket of Azure; "" where it is another secret."""
-    if (granted := bucket.granted()) is not None:
+    if (granted := bucket.secrets_in_use()) is not None:
         return str(granted.get("sas_token") or "")
     found = next((os.environ[name] for name in _SHARED if os.environ.get(name)), "")
     return found.removeprefix("?")
@@ -362,7 +364,9 @@ class ForeignReach:
             raise answers.gone(url) from error
         except PermissionError as error:
             reason = str(error)
-            raise answers.denied(url, self.prefix, reason=reason, with_credentials=True) from error
+            raise answers.denied_error(
+                url, self.prefix, reason=reason, with_credentials=True
+            ) from error
         except Exception as error:  # each file system has its own
             reason = f"{type(error).__name__}: {error}"
             raise answers.unreachable(url, reason=reason, tries=1) from error

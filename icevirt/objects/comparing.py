@@ -135,7 +135,7 @@ def _local(grant: LocalGrant, checksum: Checksum) -> Looked | IcevirtError:
     except OSError as error:
         return answers.unreadable_file(grant.url, reason=error.strerror)
     seconds = SourceFile.of_status(grant.url, stat).last_modified_seconds
-    change = fetch.changed(grant, checksum, stat)
+    change = fetch.compare_with_scan(grant, checksum, stat)
     return Looked(size, Checksum(last_modified=seconds), change, seconds)
 
 
@@ -147,7 +147,7 @@ def _remote(copy: Copy) -> Looked | IcevirtError:
         meta = source.get(0, 1).meta
         if meta.size is None:
             return answers.unreadable(url, reason="the server does not say how long the file is")
-        change = answers.changed(url, copy.checksum, meta)
+        change = answers.compare_with_scan(url, copy.checksum, meta)
         now = Checksum()
         if change is not None or copy.checksum.is_time:
             file = source_file(url, meta)

@@ -75,7 +75,7 @@ def read(
         raise answers.gone(grant.url) from error
     except OSError as error:
         raise answers.unreadable_file(grant.url, reason=error.strerror) from error
-    if (change := changed(grant, checksum, stat)) is not None:
+    if (change := compare_with_scan(grant, checksum, stat)) is not None:
         on_stale(change)
     if len(body) < length:
         available = max(0, size - offset)
@@ -98,7 +98,7 @@ def read_cached(
             return None
         body = np.empty(length, np.uint8)
         got = os.preadv(found[0].fd, [body.data], offset, _NOWAIT)
-        change = changed(grant, checksum, os.fstat(found[0].fd))
+        change = compare_with_scan(grant, checksum, os.fstat(found[0].fd))
     except (OSError, StorageError):
         return None
     return body.data if got == length and change is None else None
@@ -132,7 +132,9 @@ def _pread(fd: int, offset: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def changed(grant: LocalGrant, checksum: Checksum, stat: os.stat_result) -> StorageError | None:
+def compare_with_scan(
+    grant: LocalGrant, checksum: Checksum, stat: os.stat_result
+) -> StorageError | None:
     """Say how the file differs from what the scan recorded; an etag is the stronger record.
 
     Returns:

@@ -55,7 +55,7 @@ class RemoteObject:
         return await HOSTS.wait(self.reach.host, lambda: self.get(begin, end))
 
     def _check(self, meta: Meta) -> None:
-        if (change := answers.changed(self.grant.url, self.checksum, meta)) is not None:
+        if (change := answers.compare_with_scan(self.grant.url, self.checksum, meta)) is not None:
             self.on_stale(change)
 
 
@@ -127,7 +127,7 @@ class Fetch:
             start, many = self._needs[at]
             held = self._answers[start : start + many]
             if not any(one is None for one in held):
-                give(self._rows[at], assembled(self._parts[self._rows[at]], held))
+                give(self._rows[at], assemble(self._parts[self._rows[at]], held))
 
 
 def _without_request(part: RemoteRange) -> Body | Exception | None:
@@ -139,9 +139,7 @@ def _without_request(part: RemoteRange) -> Body | Exception | None:
     return b"" if part.length == 0 else None
 
 
-def assembled(
-    part: RemoteRange, held: Sequence[ObjectBytes | Exception | None]
-) -> Body | Exception:
+def assemble(part: RemoteRange, held: Sequence[ObjectBytes | Exception | None]) -> Body | Exception:
     """Return a range cut out of answers that hold it together, or why there is none."""
     got: list[memoryview] = []
     end, first = part.offset + part.length, held[0]

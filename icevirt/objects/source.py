@@ -22,7 +22,7 @@ from typing import Self
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
-from icevirt.connect.urls import Address, is_url, spelled
+from icevirt.connect.urls import Address, is_url, spell
 from icevirt.errors import (
     InvalidInputError,
     NotFoundError,
@@ -428,7 +428,7 @@ def open_source(url: str | os.PathLike[str]) -> OpenedSource:
     """
     text = os.fspath(url)
     if not text.startswith("file:///"):
-        text = spelled(text)
+        text = spell(text)
         if is_url(text) and not text.startswith("file://"):
             return RemoteSource(text)
     return LocalSource(metadata_of(urls.as_local_path(text)))

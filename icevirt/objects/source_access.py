@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from icevirt.connect.container import canonical, persistable
-from icevirt.connect.credentials.keywords import HOW, credentials_named, is_named
+from icevirt.connect.credentials.keywords import HOW, is_named, parse_credentials
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.connect.urls import PROVIDERS, Address, plain
 from icevirt.errors import InvalidInputError
@@ -164,7 +164,7 @@ def _grant(prefix: object, value: Any) -> SourceGrant:
     if isinstance(credentials, ObjectStoreConfig):
         config, credentials = credentials, None
     if isinstance(credentials, str):
-        credentials = credentials_named(credentials, address.provider)
+        credentials = parse_credentials(credentials, address.provider)
     if not isinstance(config, ObjectStoreConfig | None) or not (
         credentials is None or hasattr(credentials, "provider")
     ):
@@ -191,7 +191,7 @@ def in_force() -> SourceAccess:
 
 
 @contextmanager
-def granted(access: SourceAccess) -> Iterator[None]:
+def grant_access(access: SourceAccess) -> Iterator[None]:
     """Let an access be in force while the block runs."""
     token = _IN_FORCE.set(access)
     try:
@@ -205,7 +205,7 @@ def carrying[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     access = in_force()
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with granted(access):
+        with grant_access(access):
             return function(*args, **kwargs)
 
     return run

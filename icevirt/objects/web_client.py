@@ -285,7 +285,9 @@ class _FileRequest:
         """Return the error of a server that refuses these credentials, or everyone."""
         given = any(name.lower() == "authorization" for name, _ in self.site.headers)
         known = given or self.token is not None or bool(self.query)
-        return answers.denied(self.url, self.site.prefix, reason=reason, with_credentials=known)
+        return answers.denied_error(
+            self.url, self.site.prefix, reason=reason, with_credentials=known
+        )
 
     # -- where redirects lead ----------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ def containers_for(
     return tuple(found)
 
 
-def merged(
+def merge_container(
     known: Mapping[str, VirtualChunkContainer], wanted: VirtualChunkContainer
 ) -> VirtualChunkContainer:
     """Return the container that stands for one that a repository has and one that a build wants.
@@ -128,15 +128,15 @@ def with_names(table: ChunkTable, named: Sequence[tuple[str, str]]) -> ChunkTabl
 
 def relative(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
     """Return URLs, those below a prefix as ``vcc://name/`` and what follows the prefix."""
-    return rebased(urls, [(prefix, f"vcc://{name}/") for prefix, name in named])
+    return rebase(urls, [(prefix, f"vcc://{name}/") for prefix, name in named])
 
 
 def absolute(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
     """Undo `relative`; a location of no container stays as it is."""
-    return rebased(urls, [(f"vcc://{name}/", prefix) for prefix, name in named])
+    return rebase(urls, [(f"vcc://{name}/", prefix) for prefix, name in named])
 
 
-def rebased(urls: Strings, heads: Sequence[tuple[str, str]]) -> Strings:
+def rebase(urls: Strings, heads: Sequence[tuple[str, str]]) -> Strings:
     """Return URLs, those that begin as the first of a pair with the second in its place."""
     beginnings = [before.encode() for before, _ in heads]
     hits: list[tuple[int, NDArray[np.int64]]] = []
@@ -279,7 +279,7 @@ class Relocation:
 
     def absolute(self, urls: Strings) -> Strings:
         """Return locations as absolute URLs of the old place."""
-        return absolute(urls, named(self.before.values()))
+        return absolute(urls, with_name(self.before.values()))
 
     def follows(self, urls: Strings) -> NDArray[np.bool_]:
         """Say which locations, as references hold them, are relative to a container that moves."""
@@ -290,14 +290,14 @@ class Relocation:
 
     def moved(self, urls: Strings) -> Strings:
         """Return absolute URLs, those below the old prefix below the new one."""
-        return rebased(urls, [(self.old, self.new)])
+        return rebase(urls, [(self.old, self.new)])
 
     def written(self, urls: Strings) -> Strings:
         """Return absolute URLs as references hold them: relative to a container that has a name."""
-        return relative(urls, named(self.after.values()))
+        return relative(urls, with_name(self.after.values()))
 
 
-def named(containers: Iterable[VirtualChunkContainer]) -> list[tuple[str, str]]:
+def with_name(containers: Iterable[VirtualChunkContainer]) -> list[tuple[str, str]]:
     """Return (url_prefix, name) of the containers that have a name."""
     return [(each.url_prefix, each.name) for each in containers if each.name is not None]
 
@@ -348,7 +348,7 @@ def relocation(
             renamed.append((each, wanted))
         elif not any(prefix.startswith(other) for other in after):
             wanted = VirtualChunkContainer(prefix, _store(prefix, store, None, each))
-            after[prefix] = merged(after, wanted)
+            after[prefix] = merge_container(after, wanted)
     if not any(new.startswith(prefix) for prefix in after) and not below:
         like = next((each for prefix, each in containers.items() if old.startswith(prefix)), None)
         after[new] = VirtualChunkContainer(new, _store(new, store, None, like))

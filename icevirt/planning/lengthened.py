@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
-from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId12
@@ -33,7 +33,7 @@ from icevirt.planning.combine.plan_variable import (
     JOINED_CHUNK_BYTES,
     STORED_CODEC,
     WORTH_COMPRESSING,
-    joined_edges,
+    choose_joined_edges,
 )
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.schedule.write_tasks import window_of
@@ -70,7 +70,7 @@ class Decided:
         return cls(kind=Growing(kind), digest=str(digest), shape=tuple(map(int, shape)))
 
 
-def decided_of(array: PlannedArray) -> Decided:
+def decision_of(array: PlannedArray) -> Decided:
     """Return what was decided about an array."""
     kind = kind_of(array)
     document = json.loads(array.zarr_json)
@@ -195,7 +195,7 @@ class Lengthened:
         return replace(plan, arrays=tuple(found))
 
 
-def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
+def lengthen(  # noqa: PLR0917 - a plan, and what it is held against
     plan: BuildPlan,
     facts: CatalogFacts,
     ends: int,
@@ -230,7 +230,7 @@ def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
     stored: list[LengthenedArray] = []
     behind = _steps_behind(plan, ends)
     for array in plan.arrays:
-        before, now = decided[array.path], decided_of(array)
+        before, now = decided[array.path], decision_of(array)
         node = _as_decided(array, before, now, tip)
         if steps is not None and _length_along(node, plan.concat_dim[0]) not in (None, steps):
             raise OtherwiseError(f"steps are missing between {array.path} and the new files")
@@ -477,7 +477,7 @@ def _by_values(  # noqa: PLR0917 - an array, and where it goes on
     more = array.shape[axis] - begin
     shape = _shape(array, node, axis, more)
     if form is None or form.is_copy:
-        edges, codecs = joined_edges(shape, (axis,)), _codecs(array, document, shape)
+        edges, codecs = choose_joined_edges(shape, (axis,)), _codecs(array, document, shape)
     else:
         edges = document["chunk_grid"]["configuration"]["chunk_shape"]
         codecs = document["codecs"]
@@ -521,7 +521,7 @@ def _regular(edges: Sequence[int]) -> dict[str, JSON]:
 def _codecs(array: PlannedArray, document: Mapping[str, Any], shape: tuple[int, ...]) -> list[JSON]:
     """Return the codecs of stored values, compressed from a few hundred bytes on."""
     plain = [each for each in array.schema.codecs if each != STORED_CODEC]
-    dtype = fixed_dtype(array.schema.data_type)
+    dtype = find_fixed_dtype(array.schema.data_type)
     large = STORED_CODEC in document["codecs"] or STORED_CODEC in array.schema.codecs
     if dtype is not None:
         large = dtype.itemsize * math.prod(shape) > WORTH_COMPRESSING

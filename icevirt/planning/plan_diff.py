@@ -17,10 +17,10 @@ from typing import Any
 from icevirt.archive.plan import ArrayMode, BuildPlan
 from icevirt.archive.reports.build import OTHERS, PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
-from icevirt.model.attributes import recorded_dtypes, restore
+from icevirt.model.attributes import read_dtypes, restore
 from icevirt.planning.edits.file_edits import FileEdit
-from icevirt.planning.reader_support import named
-from icevirt.planning.remedies import listed
+from icevirt.planning.reader_support import name_of
+from icevirt.planning.remedies import list_names
 from icevirt.planning.stored_form import StoredForms
 from icevirt.planning.times.calendars import SINCE_REFORM
 from icevirt.planning.times.units import DECODED_DURATIONS, bounds_of, calendar_called, says_since
@@ -56,10 +56,10 @@ def plan_changes(
     steps: dict[str, dict[tuple[int, int], list[str]]] = {}
     changes = []
     if gone := [path for path in old if path not in new]:
-        text = f"{_count(gone)} vanished: {listed(gone, _SHOWN)}"
+        text = f"{_count(gone)} vanished: {list_names(gone, _SHOWN)}"
         changes.append(PlanChange(what=text, stops=True))
     if added := [path for path in new if path not in old]:
-        text = f"{_count(added)} new: {listed(added, _SHOWN)}"
+        text = f"{_count(added)} new: {list_names(added, _SHOWN)}"
         changes.append(PlanChange(what=text, stops=False))
     documents = {path: json.loads(array.zarr_json) for path, array in new.items()}
     documents |= {
@@ -99,7 +99,7 @@ def changes_of_others(
         lines.setdefault((loss.stops, by), []).append(f"{loss.path} ({loss.what})")
     for (stops, by), undone in lines.items():
         what = "would be lost" if stops else "would be undone"
-        text = f"work of {by} {what}: {listed(undone, _SHOWN)}"
+        text = f"work of {by} {what}: {list_names(undone, _SHOWN)}"
         yield PlanChange(what=text, stops=stops, kind=OTHERS)
 
 
@@ -127,13 +127,13 @@ def _of_array(
         yield _change(path, "chunks", *edges, stops=False)
     codecs = [[decoder_of(codec) for codec in each["codecs"]] for each in (old, new)]
     if codecs[0] != codecs[1]:
-        names = [[named(codec) for codec in each] for each in codecs]
+        names = [[name_of(codec) for codec in each] for each in codecs]
         yield _change(path, "codecs", *(names if names[0] != names[1] else codecs), stops=False)
 
 
 def _attribute(document: Mapping[str, Any], name: str) -> Any:
     value = (document.get("attributes") or {}).get(name)
-    dtype = recorded_dtypes(document).get(name)
+    dtype = read_dtypes(document).get(name)
     if dtype is None:
         return value
     with suppress(ValueError, TypeError):  # anybody may have written them
@@ -194,7 +194,7 @@ def _lengths(
 def _steps(steps: Mapping[str, Mapping[tuple[int, int], list[str]]]) -> Iterator[PlanChange]:
     for name, found in steps.items():
         for (before, after), arrays in found.items():
-            what = f"steps along {name} {before:,} → {after:,} of {listed(arrays, _SHOWN)}"
+            what = f"steps along {name} {before:,} → {after:,} of {list_names(arrays, _SHOWN)}"
             yield PlanChange(what=what, stops=after < before, kind="steps")
 
 

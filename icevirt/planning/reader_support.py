@@ -79,7 +79,7 @@ def readers_of(
     """
     zarr: list[str] = []
     gdal: list[str] = []
-    name = named(data_type)
+    name = name_of(data_type)
     if name not in DATA_TYPES:
         zarr.append(f"an extension for the data type {name}")
     if not _gdal_has(data_type):
@@ -113,7 +113,7 @@ def readers_of_document(metadata: Mapping[str, Any]) -> Readers:
         metadata["data_type"],
         metadata["codecs"],
         shape=metadata["shape"],
-        grid=named(metadata["chunk_grid"]),
+        grid=name_of(metadata["chunk_grid"]),
     )
 
 
@@ -174,7 +174,7 @@ def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
     return (*warnings, *(Finding(path="/", code="not-for-gdal", message=text) for text in texts))
 
 
-def named(value: JSON) -> str:
+def name_of(value: JSON) -> str:
     """Return the name of a data type, codec or grid, which is a string or an object with one."""
     return str(value.get("name")) if isinstance(value, Mapping) else str(value)
 
@@ -191,9 +191,9 @@ def _alike(wants: Mapping[str, tuple[str, ...]]) -> Iterable[tuple[tuple[str, ..
 def _all(codecs: Iterable[JSON]) -> Iterator[str]:
     """Yield the names of codecs, those inside of shards included."""
     for codec in codecs:
-        yield named(codec)
+        yield name_of(codec)
         configuration = codec.get("configuration") if isinstance(codec, Mapping) else None
-        if named(codec) == "sharding_indexed" and isinstance(configuration, Mapping):
+        if name_of(codec) == "sharding_indexed" and isinstance(configuration, Mapping):
             for inner in (configuration.get("codecs"), configuration.get("index_codecs")):
                 yield from _all(inner if isinstance(inner, list | tuple) else ())
 
@@ -202,7 +202,7 @@ def _gdal_has(data_type: JSON) -> bool:
     configuration = data_type.get("configuration") if isinstance(data_type, Mapping) else None
     length = configuration.get("length_bytes", 1) if isinstance(configuration, Mapping) else 1
     is_short = isinstance(length, int) and 0 < length <= _GDAL_MOST
-    return is_short and DATA_TYPES.get(named(data_type), False)
+    return is_short and DATA_TYPES.get(name_of(data_type), False)
 
 
 def _and(words: Sequence[str]) -> str:

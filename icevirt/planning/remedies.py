@@ -176,7 +176,7 @@ def drop_fixes(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) 
     ):
         names = ArraySchema.loads(schema).dimension_names
         if path not in gone and names and names != (paths.name(path),):
-            lost = listed(own_names(arrays, rows), _NAMED)
+            lost = list_names(own_names(arrays, rows), _NAMED)
             return [drop_fix(arrays, rows, f"the dataset lacks {lost}")]
     return []
 
@@ -210,7 +210,9 @@ def instead(
 def own_names(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
     """Return what the variables of some rows are called in the files, each once."""
     column = arrays.path if arrays.own_path is None else arrays.own_path
-    return [column.values[code] for code in column.used(column.codes[np.asarray(rows)]).tolist()]
+    return [
+        column.values[code] for code in column.find_used(column.codes[np.asarray(rows)]).tolist()
+    ]
 
 
 def choose(**options: Any) -> str:
@@ -260,7 +262,7 @@ def _flags(name: str, value: Any) -> Iterator[str]:
         yield from (f"{flag}={word}",) if word.startswith("-") else (flag, word)
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def list_names(names: Sequence[str], most: int) -> str:
     """Return the first names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.joining import find_fixed_dtype
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.json import JSON
 
@@ -56,7 +56,7 @@ class StoredForm:
 
     def misfit(self, planned: Mapping[str, Any]) -> str | None:
         """Say why an array of this zarr.json cannot be stored so; None where it can."""
-        dtype = fixed_dtype(planned["data_type"])
+        dtype = find_fixed_dtype(planned["data_type"])
         if self.is_copy:
             return None
         if dtype is None:
@@ -86,12 +86,12 @@ def forms_of(record: Mapping[str, Any]) -> dict[str, StoredForm]:
     return {path: StoredForm.of_record(each) for path, each in record.get("stored", {}).items()}
 
 
-def recorded_forms(forms: StoredForms) -> dict[str, JSON]:
+def record_forms(forms: StoredForms) -> dict[str, JSON]:
     """Return forms as `forms_of` reads them."""
     return {path: each.record() for path, each in forms.items()}
 
 
-def stored_json(form: StoredForm, zarr_json: bytes) -> bytes | None:
+def json_of_form(form: StoredForm, zarr_json: bytes) -> bytes | None:
     """Return the zarr.json of an array that is stored in a form; None where it is the files'."""
     planned = json.loads(zarr_json)
     document = form.applied(planned)
@@ -110,7 +110,7 @@ def refuse_misfit(form: StoredForm, path: str, planned: Mapping[str, Any]) -> No
     why = form.misfit(planned)
     if why is None:
         return
-    if fixed_dtype(planned["data_type"]) is None or _edges(planned) is None:
+    if find_fixed_dtype(planned["data_type"]) is None or _edges(planned) is None:
         raise UnsupportedError(
             f"the variable cannot be stored so: {why}",
             do="Leave out chunks and codec (--chunks, --codec): chunks are copied as they are.",

@@ -134,24 +134,24 @@ class Assets:
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
         with layout.naming(layout.manifest(key)):
-            return _same(key, OpenManifest(raw).decoded())
+            return _same(key, OpenManifest(raw).decode())
 
     def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
         """Return bytes of a native chunk. Raises ``StorageError``."""
         path = self.path(layout.CHUNKS, key)
         if self.compares:
             from icevirt.repo.maintenance.content_names import (
-                compared_chunk,  # readers compare nothing
+                compare_chunk,  # readers compare nothing
             )
 
-            return compared_chunk(self.storage, path, key, offset, length, self._read_named)
+            return compare_chunk(self.storage, path, key, offset, length, self._read_named)
         return self.storage.get_range(path, offset=offset, length=length)
 
     def _read_named(self) -> tuple[NDArray[np.void], dict[str, IcevirtError]]:
         if self._named is None:
             from icevirt.repo.maintenance import content_names
 
-            self._named = content_names.recorded(self.storage)
+            self._named = content_names.read_recorded(self.storage)
         return self._named
 
     def snapshot_file(self, key: ObjectId12) -> bytes:
@@ -162,9 +162,9 @@ class Assets:
         """Return the file of a manifest. Raises ``ObjectNotFoundError``."""
         path = self.path(layout.MANIFESTS, key)
         if compares or self.compares:
-            from icevirt.repo.maintenance.content_names import compared_manifest
+            from icevirt.repo.maintenance.content_names import compare_manifest
 
-            return compared_manifest(self.storage, path)
+            return compare_manifest(self.storage, path)
         return self.storage.get(path)
 
     def log_file(self, key: ObjectId12) -> bytes:
@@ -215,13 +215,13 @@ class Assets:
         self, arrays: dict[ObjectId8, ChunkTable], held: HeldObjects | None = None
     ) -> ManifestFile:
         """Store chunk tables as one manifest; its id covers its content."""
-        file, raw = self.encoded_manifest(arrays)
+        file, raw = self.encode_manifest(arrays)
         (held or self.storage).put(layout.manifest(file.id), raw)
         if held:
             self._keep_manifest(file.id, arrays)
         return file
 
-    def encoded_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> tuple[ManifestFile, bytes]:
+    def encode_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> tuple[ManifestFile, bytes]:
         """Return the manifest that `put_manifest` stores, and the facts about it."""
         from icevirt.wire.manifests import manifest as manifest_file
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from icevirt.connect import urls
-from icevirt.connect.credentials.keywords import credentials_named
-from icevirt.connect.urls import PROVIDERS, is_url, plain, spelled
+from icevirt.connect.credentials.keywords import parse_credentials
+from icevirt.connect.urls import PROVIDERS, is_url, plain, spell
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
@@ -19,9 +19,9 @@ from icevirt.objects.authorize import (
     GrantedAccess,
     Prefix,
     authorizing_fix,
-    covering,
     endpoint_if_valid,
-    normalized,
+    find_covering,
+    normalize_prefix,
 )
 
 _LIKE = 0.8
@@ -75,7 +75,7 @@ def authorized(
                     do="Pass None for local files, an fsspec file system for fsspec containers.",
                     prefix=prefix,
                 )
-            access = credentials_named(access, provider)
+            access = parse_credentials(access, provider)
         if isinstance(access, GrantedAccess):  # from another repository
             endpoints |= access.endpoints
             access = access.credentials
@@ -95,7 +95,7 @@ def refuse_unmatched(
         UnauthorizedError: A prefix is like that of a container which is not authorized, or none of
             the prefixes is that of any container.
     """
-    covers = [(each, *covering(each, access)) for each in containers.values()]
+    covers = [(each, *find_covering(each, access)) for each in containers.values()]
     used = {prefix for _, prefix, found in covers if found is not None}
     missing = {each.url_prefix: each for each, _, found in covers if found is None}
     if not missing:
@@ -133,5 +133,5 @@ def _normalize(prefix: str) -> str:
             "an empty prefix would authorize everything",
             do="Pass the url_prefix of a virtual chunk container.",
         )
-    prefix = spelled(prefix, foreign=True)
-    return normalized(prefix if is_url(prefix) else urls.file_url(prefix))
+    prefix = spell(prefix, foreign=True)
+    return normalize_prefix(prefix if is_url(prefix) else urls.file_url(prefix))

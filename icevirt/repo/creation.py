@@ -37,7 +37,7 @@ def create(storage: Storage, config: JSONObject | None, spec_version: int = 2) -
         )
     head, assets = RepoInfoFile(storage), Assets(storage, spec_version=spec_version)
     if spec_version == 1:
-        _put_root(assets, repo_updates.initialised(head.now()))
+        _put_root(assets, repo_updates.initialize(head.now()))
         files = V1Files(storage, {})
         if config:
             files.put_config(persistable(config))
@@ -45,7 +45,7 @@ def create(storage: Storage, config: JSONObject | None, spec_version: int = 2) -
     else:
         is_new = head.create(prepare(assets, head.now(), config)) is not None
     if not is_new:
-        raise there_is_one(storage)
+        raise already_exists(storage)
 
 
 def _put_root(assets: Assets, info: RepoInfo) -> Snapshot:
@@ -64,13 +64,13 @@ def _put_root(assets: Assets, info: RepoInfo) -> Snapshot:
 
 def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
     """Write the objects of a new repository except `repo`, and return what that will hold."""
-    info = repo_updates.initialised(now, persistable(config) if config else None)
+    info = repo_updates.initialize(now, persistable(config) if config else None)
     assets.put_transaction_log(TransactionLog(id=INITIAL_SNAPSHOT_ID))
     at = _put_root(assets, info).flushed_at
-    return repo_updates.initialised(now, info.config, flushed_at=at)
+    return repo_updates.initialize(now, info.config, flushed_at=at)
 
 
-def there_is_one(storage: Storage) -> AlreadyExistsError:
+def already_exists(storage: Storage) -> AlreadyExistsError:
     """Return the error of creating a repository where one exists."""
     return AlreadyExistsError(
         "a repository already exists at this path",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError
 from icevirt.model import paths
-from icevirt.model.arguments import checked, index_row
+from icevirt.model.arguments import check, index_row
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.repo.view import SessionMode, View
@@ -84,7 +84,7 @@ class Editing(View):
             with self._unchanging():
                 staged = staging.table(node.id)
             if staged is not None:
-                whole = chunk_tables.stored(chunk_tables.overlay(whole, staged))
+                whole = chunk_tables.drop_deleted(chunk_tables.overlay(whole, staged))
             staging.forget(node, whole.index[np.any(whole.index >= size, axis=1)])
         staging.nodes[node.path] = changed
 
@@ -120,10 +120,10 @@ class Editing(View):
 
         node = self.array(path)
         at = index_row("index", index, len(node.num_chunks), node.path)
-        encoded = checked("encoded", encoded, bytes)
+        encoded = check("encoded", encoded, bytes)
         staging = self._change()
         if len(encoded) <= self.config.inline_threshold:
-            chunks = ChunkTable.inlined(index=at, chunks=[encoded])
+            chunks = ChunkTable.of_inline(index=at, chunks=[encoded])
         else:
             check_grid(node, at)  # nothing is stored for a chunk that is refused
             chunks = chunk_tables.native(at, self.assets.put_chunk(encoded), len(encoded))
@@ -157,7 +157,7 @@ class Editing(View):
         from icevirt.versioning import hierarchy
 
         node, table = self.array(array_path), self.array_table(array_path)
-        self._change().put(node, hierarchy.shifted(node, table, tuple(chunk_offset)))
+        self._change().put(node, hierarchy.shift(node, table, tuple(chunk_offset)))
 
     def reindex_array(
         self, array_path: str, forward: Reindex, backward: Reindex | None = None
@@ -179,7 +179,7 @@ class Editing(View):
         from icevirt.versioning import hierarchy
 
         node, table = self.array(array_path), self.array_table(array_path)
-        self._change().put(node, hierarchy.reindexed(node, table, forward, backward))
+        self._change().put(node, hierarchy.reindex(node, table, forward, backward))
 
     @property
     def has_uncommitted_changes(self) -> bool:
@@ -256,7 +256,7 @@ class Editing(View):
         from icevirt.repo.commits import validation
 
         path = paths.canonical(path)
-        found = validation.checked(path, zarr_json, any_codec=self._any_codec)
+        found = validation.check_metadata(path, zarr_json, any_codec=self._any_codec)
         if found != kind:
             raise InvalidInputError(
                 f"the metadata belongs to another kind of node: {found}",

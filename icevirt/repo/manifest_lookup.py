@@ -220,7 +220,7 @@ class ManifestLookup:
             manifest = self._decode(key)
         else:
             with layout.naming(layout.manifest(key)):
-                manifest = searched.manifest.decoded()
+                manifest = searched.manifest.decode()
             self._searched.drop(key)
         return _index(manifest.arrays)
 

@@ -105,7 +105,7 @@ class ArrayReader:
         return ChunkTable.concatenate(held) if held else empty
 
 
-def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: int) -> FoundChunks:
+def join(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: int) -> FoundChunks:
     """Return the answer whose rows are given in parts; later parts replace earlier ones."""
     if not parts:
         return FoundChunks.of(ChunkTable.empty(ndim), np.zeros(0, np.int64), count)
@@ -132,7 +132,7 @@ def has_same_values(assets: Assets, there: Node, built: BuiltArray) -> bool:
         return False
     new = replace(there, id=built.node_id, manifests=tuple(built.manifests))
     return not len(
-        chunk_tables.changed(*(ArrayReader(assets, each).table() for each in (there, new)))
+        chunk_tables.find_changed(*(ArrayReader(assets, each).table() for each in (there, new)))
     )
 
 

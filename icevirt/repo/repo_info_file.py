@@ -130,7 +130,7 @@ class RepoInfoFile:
         """Read a backup. Raises ``ObjectNotFoundError``, ``FormatError``."""
         from icevirt.versioning.history import ops_log
 
-        return file.decode(self.storage.get(layout.backup(ops_log.checked_backup(name))))
+        return file.decode(self.storage.get(layout.backup(ops_log.check_backup(name))))
 
     def update(
         self, *edits: Edit, held: HeldObjects | None = None, even_read_only: bool = False
@@ -241,7 +241,7 @@ class RepoInfoFile:
         from icevirt.model.config.document import refuse_unconditional
 
         refuse_unconditional(after.config, self.storage.url)
-        after = file.folded(after)
+        after = file.fold(after)
         body, now = file.encode(after), self.now()
         before = {layout.backup(name): raw for name, raw in backups.items()}
         if self.watch.is_due(now):  # compared with the time of a backup, before anything else

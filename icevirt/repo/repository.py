@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.escaping import Pictured, escape_line
-from icevirt.model.arguments import checked
-from icevirt.model.config.document import RepositoryConfig, merged
+from icevirt.model.arguments import check
+from icevirt.model.config.document import RepositoryConfig, merge_documents
 from icevirt.objects.answers import OnStale
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import RepositoryHistory
@@ -102,7 +102,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
 
         root = storage_of(storage)
         if RepoInfoFile(root).find() is not None:
-            raise creation.there_is_one(root)
+            raise creation.already_exists(root)
         if check_clean_root:
             creation.refuse_occupied(root)
         creation.create(root, _document(config), spec_version)
@@ -152,7 +152,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
         current = head.read()
         info = current.info
         persisted = dict(info.config or {})
-        document = copy.deepcopy(merged(persisted, given))
+        document = copy.deepcopy(merge_documents(persisted, given))
         if (old := old_of(current)) and credentials:  # its own ones cover whole schemes
             containers = old.authorized_containers(document, credentials)
             document["virtual_chunk_containers"] = containers
@@ -270,7 +270,7 @@ def _document(config: RepositoryConfig | None) -> dict[str, Any]:
     if config is None:
         return {}
     how = "Pass RepositoryConfig(...), or None for the persisted one."
-    return checked("config", config, RepositoryConfig, do=how).document
+    return check("config", config, RepositoryConfig, do=how).document
 
 
 def _assets(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from icevirt.errors import ConflictError, NotPickledError, SessionStateError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model import paths
-from icevirt.model.arguments import checked
+from icevirt.model.arguments import check
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.editing import Editing
@@ -70,7 +70,7 @@ class Session(Editing, Pictured):
             SessionStateError: It is a rearrange session.
         """
         with self.lock:
-            return ForkSession(self._context, self._change().forked())
+            return ForkSession(self._context, self._change().fork())
 
     def merge(self, *others: Session) -> None:
         """Merge the changes of forks of this session, all or nothing.
@@ -95,7 +95,7 @@ class Session(Editing, Pictured):
                         session=self.snapshot_id,
                         other=repr(other),
                     )
-                area = area.merged(other.changes)
+                area = area.merge(other.changes)
             self._settle(self._base, area)
 
     def move(self, from_path: str, to_path: str) -> None:
@@ -214,7 +214,7 @@ class Session(Editing, Pictured):
         branch, head = self._on_branch(), self._context.head
         _check_solver(solver)
         with self._alone():
-            for staging in commit.rebased(self.assets, head, self._area(), branch, solver):
+            for staging in commit.rebase(self.assets, head, self._area(), branch, solver):
                 self._settle(staging.base, staging)
 
     # -- inside ------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Session(Editing, Pictured):
         from icevirt.repo.commits.commit import SessionCommit
         from icevirt.repo.settings import as_json
 
-        checked("message", message, str)
+        check("message", message, str)
         merged = {**self._context.commit_metadata, **(as_json(metadata) if metadata else {})}
         if own:
             given = merged.get("__icechunk")
@@ -294,7 +294,7 @@ def _check_solver(solver: ConflictSolver) -> None:
     from icevirt.versioning.merge.conflicts import ConflictSolver
 
     how = "Pass ConflictDetector(), BasicConflictSolver(...) or AppendConflictSolver(...)."
-    checked("a solver", solver, ConflictSolver, do=how)  # type: ignore[type-abstract]
+    check("a solver", solver, ConflictSolver, do=how)  # type: ignore[type-abstract]
 
 
 class Sessions:
@@ -373,7 +373,7 @@ class Sessions:
 
         Arguments as for `writable_session` and `Session.commit`.
         """
-        checked("message", message, str)
+        check("message", message, str)
         session = self.writable_session(branch)
         yield session.store
         session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)

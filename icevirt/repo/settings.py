@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model.arguments import checked
+from icevirt.model.arguments import check
 from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
 
@@ -52,12 +52,12 @@ class Settings:
         Only changes made here are written, on top of the latest persisted state: containers that
         others added in the meantime stay.
         """
-        from icevirt.model.config.document import persistable, rebased
+        from icevirt.model.config.document import persistable, rebase_documents
         from icevirt.versioning import repo_updates
 
         mine = copy.deepcopy(self._config.document)
         base = self._persisted
-        edit = repo_updates.set_config(lambda now: persistable(rebased(base, mine, now)))
+        edit = repo_updates.set_config(lambda now: persistable(rebase_documents(base, mine, now)))
         info = self._head.update(edit)
         self._persisted = copy.deepcopy(dict(info.config or {}))
         self._config.document = copy.deepcopy(self._persisted)
@@ -109,7 +109,7 @@ class Settings:
         from icevirt.versioning.history.timestamps import micros
 
         how = "Pass RepoStatus(RepoAvailability.read_only), or .online."
-        status = checked("status", status, RepoStatus, do=how)
+        status = check("status", status, RepoStatus, do=how)
         at = self._head.now() if status.set_at is None else micros(status.set_at)
         new = StatusRecord(
             availability=status.availability,
@@ -146,7 +146,7 @@ class Settings:
         from icevirt.versioning import repo_updates as flags
 
         if setting is not None:
-            checked("setting", setting, bool, do="Pass True, False, or None for the default.")
+            check("setting", setting, bool, do="Pass True, False, or None for the default.")
         self._head.update(flags.set_flag(name, setting))
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -283,7 +283,7 @@ class Settings:
                 do="Pass 'new_commit' or 'amend'.",
                 commit_method=commit_method,
             )
-        checked("message", message, str)
+        check("message", message, str)
         tip = lookup.branch_tip(self._head.read().info, branch)
         merged = {**self._commit_metadata, **as_json(metadata or {})}
         if (split := self._config.splitting_document) is not None:

@@ -33,7 +33,7 @@ from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import old_of
 from icevirt.repo.repository import Repository
 from icevirt.versioning import lookup
-from icevirt.versioning.history.timestamps import shown
+from icevirt.versioning.history.timestamps import show
 
 if TYPE_CHECKING:
     from icevirt.model.strings import Strings
@@ -66,9 +66,9 @@ def summary(
 
     def look(places: Strings) -> None:
         if len(used) < len(containers):
-            from icevirt.model.config.containers import used_containers
+            from icevirt.model.config.containers import find_used
 
-            used.update(each.url_prefix for each in used_containers(places, containers))
+            used.update(each.url_prefix for each in find_used(places, containers))
 
     arrays = tuple(array_summary(repo.assets, node, look) for node in snapshot.arrays())
     entries: tuple[Prefix, ...] = ()
@@ -83,7 +83,7 @@ def summary(
         tags={name: str(at) for name, at in info.tags.items()},
         snapshot_id=str(snapshot.id),
         message=snapshot.message,
-        written_at=shown(snapshot.flushed_at),
+        written_at=show(snapshot.flushed_at),
         snapshots=sum(1 for _ in lookup.ancestry(info, snapshot.id)),
         containers=entries,
         groups=tuple(

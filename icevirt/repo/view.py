@@ -209,19 +209,19 @@ class View:
             InvalidInputError: The indices do not fit the array's number of dimensions.
         """
         from icevirt.repo.commits.change_set import check_index
-        from icevirt.repo.reader import joined
+        from icevirt.repo.reader import join
 
         node, staged = self._array_now(path)
         ndim = len(node.num_chunks)
         index = np.asarray(index)
         check_index(node, index)
         if staged is None:
-            return joined([*self._reader(node).parts(index)], len(index), ndim)
+            return join([*self._reader(node).parts(index)], len(index), ndim)
         rows = chunk_tables.RowFinder.of(staged).find(index)
         mine, others = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
         parts = [(others[at], part) for at, part in self._reader(node).parts(index[others])]
         parts.append((mine, staged.take(rows[mine])))
-        return joined(parts, len(index), ndim)
+        return join(parts, len(index), ndim)
 
     def array_table(self, path: str) -> ChunkTable:
         """Return all references of an array, sorted by index. Raises ``NodeNotFoundError``."""
@@ -229,7 +229,7 @@ class View:
         committed = self._reader(node).table()
         if staged is None:
             return committed
-        return chunk_tables.stored(chunk_tables.overlay(committed, staged))
+        return chunk_tables.drop_deleted(chunk_tables.overlay(committed, staged))
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Return where the bytes of one chunk lie. Raises as `references`."""

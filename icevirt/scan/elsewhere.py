@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.urls import PROVIDERS, Address, file_url, is_url, local_path, spelled
+from icevirt.connect.urls import PROVIDERS, Address, file_url, is_url, local_path, spell
 from icevirt.errors import (
     InvalidInputError,
     NotFoundError,
@@ -30,7 +30,7 @@ from icevirt.errors import (
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
 from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource, local_file
-from icevirt.objects.source_lists.listing import changed_since
+from icevirt.objects.source_lists.listing import find_changes
 from icevirt.scan.contract import ByteSource
 
 _FILE = "file://"
@@ -165,7 +165,7 @@ class Elsewhere:
 
     def _spell(self, name: str) -> str:
         try:
-            return spelled(name)
+            return spell(name)
         except InvalidInputError as error:
             raise self._refusal(error.what, name, "Write other URLs into the file.") from error
 
@@ -229,7 +229,7 @@ def refuse_changed(files: Iterable[SourceFile], *, seen_from: str) -> None:
     Raises:
         StaleReferenceError: One changed since, or is gone.
     """
-    if changed := changed_since(files):
+    if changed := find_changes(files):
         raise StaleReferenceError(
             "a file that the scanned file refers to changed during the scan",
             do="Scan it again when it no longer changes.",
@@ -240,7 +240,7 @@ def refuse_changed(files: Iterable[SourceFile], *, seen_from: str) -> None:
 
 def prefixes_of(allowed: Iterable[str]) -> Iterator[str]:
     """Yield directories and URL prefixes as prefixes of URLs, which end in a slash."""
-    for text in map(spelled, allowed):
+    for text in map(spell, allowed):
         path = text.removeprefix(_FILE)
         prefix = text if is_url(text) and path == text else file_url(path)
         yield prefix.rstrip("/") + "/"

@@ -12,7 +12,7 @@ from icevirt.archive.options import Names, Option, Options, count
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import PolicyLike, rules_of
-from icevirt.scan.registry import named
+from icevirt.scan.registry import find_named
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
 """Of values that are stored because they cannot be referenced, by default."""
@@ -60,7 +60,7 @@ def _scanner(given: Any) -> str:
     if not isinstance(given, str):
         raise InvalidInputError("the name of a scanner is a text", do="Correct it.", given=given)
     if given:
-        named(given)
+        find_named(given)
     return given
 
 

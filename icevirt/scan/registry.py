@@ -70,7 +70,7 @@ def scanners() -> tuple[Scanner, ...]:
 
 
 @cache
-def named(text: str) -> Scanner:
+def find_named(text: str) -> Scanner:
     """Return the scanner of a name.
 
     Raises:
@@ -101,7 +101,7 @@ def named(text: str) -> Scanner:
 
 def in_use(options: ScannerOptions) -> tuple[Scanner, ...]:
     """Return the scanners among which a scan with these options chooses."""
-    return (named(options.scanner),) if options.scanner else scanners()
+    return (find_named(options.scanner),) if options.scanner else scanners()
 
 
 def _entries() -> dict[str, EntryPoint]:
@@ -162,7 +162,7 @@ def scan(source: ByteSource, options: ScannerOptions | None = None) -> ScannedFi
     """
     if options is None or not options.strict:
         options = replace(options or ScannerOptions(), strict=True)
-    scanned = combined(record(source, options), options)
+    scanned = combine(record(source, options), options)
     enforce(scanned, options.policy)
     return scanned
 
@@ -209,7 +209,7 @@ def scan_share(
 
 
 def _scanner(source: ByteSource, options: ScannerOptions) -> Scanner:
-    return named(options.scanner) if options.scanner else scanner_for(source)
+    return find_named(options.scanner) if options.scanner else scanner_for(source)
 
 
 def _scan(scanner: Scanner, source: ByteSource, options: ScannerOptions) -> ScannedFile:
@@ -347,7 +347,7 @@ def _is_text(head: bytes) -> bool:
     return all(character.isprintable() or character in "\r\n\t\f" for character in text)
 
 
-def combined(scanned: ScannedFile, options: ScannerOptions) -> ScannedFile:
+def combine(scanned: ScannedFile, options: ScannerOptions) -> ScannedFile:
     """Return the file with its arrays in the form that they have beside those of other files."""
     return replace(scanned, arrays=tuple(_combine(array, options) for array in scanned.arrays))
 
@@ -375,7 +375,7 @@ def _cut(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
     if array.whole or not array.contiguous:
         return array
     size = itemsize_of(array.data_type)
-    axes = options.joined_axes(array.dimension_names)
+    axes = options.find_joined_axes(array.dimension_names)
     edges = cut_along(array.chunk_shape, axes, size)
     if edges == array.chunk_shape:
         return array
@@ -406,4 +406,4 @@ def _cut_table(table: ChunkTable, step: int, extent: int) -> ChunkTable:
         length=found.length,
         locations=found.targets,
         inline=found.data,
-    ).sorted()
+    ).sort()

@@ -35,7 +35,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError, NotFoundError, UnsupportedError
 from icevirt.execution.installation import SentBySpark
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.objects.source_lists.listing import list_sources
 from icevirt.storage.constructors import storage_of
 from icevirt.storage.protocol import Storage
@@ -44,8 +44,8 @@ from icevirt.tasks.table_rows import (
     MOST_PARTITIONS,
     ManifestPiece,
     PieceArray,
-    narrowed,
-    planned,
+    narrow,
+    plan_shares,
     rows_of,
 )
 
@@ -199,9 +199,9 @@ class TableReader(SentBySpark, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return a partition for each manifest; one for all, if references are counted."""
         at_most = MOST_PARTITIONS if self._query.table == "references" else 1
-        shares = planned(self._storage, self._query, at_most=at_most)
+        shares = plan_shares(self._storage, self._query, at_most=at_most)
         if not self._pushed.is_empty():
-            shares = narrowed(shares, self._pushed.keeps)
+            shares = narrow(shares, self._pushed.keeps)
         return [InputPartition(share) for share in shares] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -347,14 +347,14 @@ def differing(start: Mapping[str, str], end: Mapping[str, str]) -> frozenset[int
     )
 
 
-def listed_files(path: str, access: str) -> tuple[SourceFile, ...]:
+def list_files(path: str, access: str) -> tuple[SourceFile, ...]:
     """List the files below a prefix; none where a folder or bucket holds none yet.
 
     Raises:
         NotFoundError: There is no such folder.
     """
     grants = {path: access} if access else None
-    with granted(SourceAccess.of(grants)):
+    with grant_access(SourceAccess.of(grants)):
         try:
             return list_sources([path])
         except NotFoundError:
@@ -434,7 +434,7 @@ class FileNamesReader(SentBySpark, SupportsTriggerAvailableNow, DataSourceStream
         return (self._listed if self._is_last and self._listed else self._list())[0]
 
     def _list(self) -> tuple[dict[str, str], tuple[SourceFile, ...]]:
-        files = listed_files(self._path, self._access)
+        files = list_files(self._path, self._access)
         self._listed = (as_offset(sums_of(files)), files)
         return self._listed
 

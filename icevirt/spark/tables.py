@@ -12,7 +12,7 @@ from icevirt.errors import UnsupportedError
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.tasks.table_query import COUNTED, TABLES, ChunksLike, TableQuery, ddl
-from icevirt.tasks.table_rows import MOST_PARTITIONS, planned, rows_of
+from icevirt.tasks.table_rows import MOST_PARTITIONS, plan_shares, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,7 +112,7 @@ def table(
     at_most = MOST_PARTITIONS
     if table != "references":
         at_most = executor.parallelism * _TASKS_PER_SLOT
-    shares = [pickle.dumps(share) for share in planned(storage, query, at_most=at_most)]
+    shares = [pickle.dumps(share) for share in plan_shares(storage, query, at_most=at_most)]
     numbers = spark.range(0, len(shares), 1, max(1, len(shares)))
     return _add_up(numbers.mapInArrow(executor.guarded(_rows(shares)), ddl(table)), table)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.errors import InvalidInputError
-from icevirt.execution.executor import Executor, described, job_tags
+from icevirt.execution.executor import Executor, describe_jobs, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.ids import ObjectId12
@@ -162,7 +162,7 @@ def write_references(
         targets=targets, prefixes=prefixes_of(config.virtual_chunk_containers.values())
     )
     with long_running("write-references", Clock()), job_tags(storage.url):
-        with described("write: references"):
+        with describe_jobs("write: references"):
             count = sum(math.prod(target.grid.counts) for target in targets)
             tasks = max(1, min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS, count))
             send = partial(send_blocks, pickle.dumps(incoming), tasks)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from icevirt.connect.urls import is_url, spelled
+from icevirt.connect.urls import is_url, spell
 from icevirt.errors import InvalidInputError
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Storage
@@ -37,7 +37,7 @@ def storage_of(root: StorageLike, options: Mapping[str, Any] | None = None) -> S
         text = os.fspath(root)
         if not text:
             raise InvalidInputError("a repository's path is empty", do="Pass a path or a URL.")
-        text = spelled(text)
+        text = spell(text)
         if is_url(text) and not text.startswith("file://"):
             return _storage_at(text, options or {})
         root = LocalStorage(text)

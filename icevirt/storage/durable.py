@@ -141,7 +141,7 @@ def create(at: int, name: str, body: bytes, sync: Sync = sync) -> bool:
 
 
 def _create_staged(at: int, name: str, body: bytes, sync: Sync) -> bool:
-    staged = unfinished(name)
+    staged = name_unfinished(name)
     try:
         _write_file(os.open(staged, _STAGE | os.O_EXCL, 0o666, dir_fd=at), body, sync)
         try:
@@ -270,7 +270,7 @@ def _link_unnamed(fd: int, at: int, name: str) -> bool | None:
     return True
 
 
-def unfinished(name: str) -> str:
+def name_unfinished(name: str) -> str:
     """Return a name, never used before, for the unfinished file of ``name``."""
     return f"{name}#{int.from_bytes(os.urandom(8))}"
 

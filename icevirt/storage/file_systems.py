@@ -432,7 +432,7 @@ def _create(at: int, text: str) -> bool:
 
 def _take_away(at: int, found: tuple[str, float]) -> None:
     """Remove the file that was found, and no other one: it may just have been renewed."""
-    aside = durable.unfinished("machine")
+    aside = durable.name_unfinished("machine")
     try:
         os.rename(_NAME, aside, src_dir_fd=at, dst_dir_fd=at)
     except FileNotFoundError:

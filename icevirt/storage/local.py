@@ -28,7 +28,7 @@ from icevirt.storage.protocol import (
     ObjectInfo,
     Version,
     Written,
-    checked_path,
+    check_path,
     is_unfinished,
     refuse_huge,
     too_short,
@@ -171,7 +171,7 @@ class LocalStorage:
             if _renew(full, body):
                 self._sync([at])  # the writer that linked it may not have come to this yet
                 return
-            staged = durable.unfinished(name)
+            staged = durable.name_unfinished(name)
             durable.replace(at, name, body, staged=staged, sync=self._sync)
 
         with _StorageErrors(full):
@@ -299,7 +299,7 @@ class LocalStorage:
             refuse_other_machines(self._root)
 
     def _full(self, path: str) -> str:
-        return self._below + checked_path(path)
+        return self._below + check_path(path)
 
 
 def local_filesystem_storage(

@@ -20,7 +20,7 @@ from icevirt.storage.protocol import (
     ObjectInfo,
     Version,
     Written,
-    checked_path,
+    check_path,
     is_below,
     too_short,
 )
@@ -67,7 +67,7 @@ class MemoryStorage:
 
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
-        found = self._objects.get(checked_path(path))
+        found = self._objects.get(check_path(path))
         if found is None:
             raise ObjectNotFoundError("no such object", url=f"{self.url}/{path}")
         return found[0], found[1]
@@ -75,7 +75,7 @@ class MemoryStorage:
     def put(self, path: str, body: bytes) -> None:
         """Write an object."""
         with self._lock:
-            self._write(checked_path(path), body)
+            self._write(check_path(path), body)
 
     def put_if(
         self,
@@ -89,7 +89,7 @@ class MemoryStorage:
         for each, content in after.items():
             self.put(each, content)
         with self._lock:
-            found = self._objects.get(checked_path(path))
+            found = self._objects.get(check_path(path))
             if (found[1] if found else None) != was:
                 return LostRace()
             return Written(self._write(path, body))
@@ -106,7 +106,7 @@ class MemoryStorage:
         """Remove an object."""
         self._refuse_elsewhere()
         with self._lock:
-            self._objects.pop(checked_path(path), None)
+            self._objects.pop(check_path(path), None)
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are not there are no error."""

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from icevirt.connect.credentials.common import Credentials, Refreshable
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
-from icevirt.connect.library import asked, obstore
+from icevirt.connect.library import ask, obstore
 from icevirt.connect.options import config_of
 from icevirt.connect.retry import RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket, bucket_of
@@ -46,7 +46,7 @@ from icevirt.storage.protocol import (
     ObjectInfo,
     Version,
     Written,
-    checked_path,
+    check_path,
     refuse_huge,
     too_short,
 )
@@ -166,13 +166,13 @@ class ObjectReading:
         while True:
             try:
                 for page in self._pages_after(tries.bucket, start, size, last):
-                    tries.succeeded()
+                    tries.note_success()
                     last = page[-1]["path"]
                     yield page
             except StorageError as error:
                 time.sleep(tries.pause_after(error))
             else:
-                tries.succeeded()
+                tries.note_success()
                 return
 
     def _pages_after(
@@ -182,8 +182,8 @@ class ObjectReading:
             store, prefix = bucket.store(), start or None
             return iter(obstore().list(store, prefix=prefix, offset=last, chunk_size=size))
 
-        pages = asked(self.url, begin)
-        while page := asked(self.url, lambda: next(pages, None)):
+        pages = ask(self.url, begin)
+        while page := ask(self.url, lambda: next(pages, None)):
             yield page
 
     def _info(self, meta: Any) -> ObjectInfo:
@@ -192,7 +192,7 @@ class ObjectReading:
         return ObjectInfo(path=path, size=meta["size"], last_modified=at)
 
     def _key(self, path: str) -> str:
-        checked_path(path)
+        check_path(path)
         return f"{self._prefix}/{path}" if self._prefix else path
 
     def _ask[T](self, path: str, act: Callable[[Any], T]) -> T:
@@ -300,7 +300,7 @@ class ObjectStorage(ObjectReading):
             return obstore().put(bucket.store(), key, body, mode=mode, use_multipart=False)
 
         try:
-            return self._version(asked(f"{self.url}/{path}", act))
+            return self._version(ask(f"{self.url}/{path}", act))
         except ObjectNotFoundError:
             return None
         except StorageError as error:
@@ -383,7 +383,7 @@ class HttpStorage(ObjectReading):
         """Say whether there is a repository at the root; a server shows nothing else."""
         key = self._key("repo")
         try:
-            asked(self.url, lambda: obstore().head(self._bucket.store(), key))
+            ask(self.url, lambda: obstore().head(self._bucket.store(), key))
         except ObjectNotFoundError:
             return False
         return True

@@ -113,7 +113,7 @@ class Storage(Protocol):
 _NO_NAMES = frozenset({"", ".", ".."})
 
 
-def checked_path(path: str) -> str:
+def check_path(path: str) -> str:
     """Return ``path`` if it names an object below the root.
 
     Raises:

@@ -18,7 +18,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.plan import AxisGrid
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import FormatError
@@ -115,7 +115,7 @@ def encode_chunks(
 def inline_table(chunks: Mapping[tuple[int, ...], bytes], ndim: int) -> ChunkTable:
     """Return encoded chunks, by index, as inline references."""
     index = np.array(list(chunks), np.uint32).reshape(len(chunks), ndim)
-    return ChunkTable.inlined(index=index, chunks=list(chunks.values()))
+    return ChunkTable.of_inline(index=index, chunks=list(chunks.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class Sink:
     inline_threshold: int  # bytes; up to it chunks lie in the manifest
 
 
-def stored(table: ChunkTable, sink: Sink) -> ChunkTable:
+def store_large(table: ChunkTable, sink: Sink) -> ChunkTable:
     """Put inline chunks above the threshold into chunk objects; ids cover their content."""
     if not len(table.inline):
         return table
@@ -204,7 +204,7 @@ class ChunkEncoder:
 
 def plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | None:
     """Return the dtype in its stored byte order where the codecs are ``bytes`` and ``zstd``."""
-    dtype = fixed_dtype(data_type)
+    dtype = find_fixed_dtype(data_type)
     if dtype is None:
         return None
     names = [codec.get("name") if isinstance(codec, Mapping) else codec for codec in codecs]

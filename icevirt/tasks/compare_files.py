@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks.cutting import joined, part_of
+from icevirt.archive.blocks.cutting import join, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.relocation import Moved
@@ -34,8 +34,8 @@ from icevirt.model.chunks import ChunkType
 from icevirt.objects.answers import GONE, Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.comparing import Copy, first_difference, pieces
-from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.objects.source_lists.listing import changed_since
+from icevirt.objects.source_access import SourceAccess, grant_access
+from icevirt.objects.source_lists.listing import find_changes
 from icevirt.planning.containers import Relocation
 from icevirt.storage.protocol import Storage
 from icevirt.wire.manifests.distinct_rows import first_uses
@@ -61,8 +61,8 @@ def compare_copies(task: CopiesTask) -> Moved:
     old = Authorizer(containers, task.access)
     new = Authorizer(task.relocation.after, task.access)
     size, differences, wrong = 0, list[Difference](), set[int]()
-    with granted(SourceAccess.of_containers(containers, task.access)):
-        others = changed_since(before for before, _ in task.files)  # readers accept older ones
+    with grant_access(SourceAccess.of_containers(containers, task.access)):
+        others = find_changes(before for before, _ in task.files)  # readers accept older ones
     for (before, now), (offset, length) in zip(task.files, _ranges(task), strict=True):
         try:
             one = Copy(old.grant(before.url), _checksum_of(before))
@@ -135,7 +135,7 @@ class AlikeTask:
     catalog: Storage
 
 
-def described_alike(task: AlikeTask) -> NDArray[np.bool_]:
+def find_alike(task: AlikeTask) -> NDArray[np.bool_]:
     """Return which of the files are described as before, shape (n,)."""
     reader = RefsReader(task.catalog)
     both = (_digests(task.catalog, reader, files) for files in (task.before, task.now))
@@ -173,7 +173,7 @@ def _digests(storage: Storage, reader: RefsReader, files: FileRows) -> list[str]
 def _of_references(blocks: list[Block], at: int) -> str:
     """Return a digest of the references of one array in one file."""
     parts = ((block, np.flatnonzero(block.file == at)) for block in blocks)
-    mine = joined([part_of(block, rows, block.file[rows]) for block, rows in parts])
+    mine = join([part_of(block, rows, block.file[rows]) for block, rows in parts])
     codes, targets = _number_targets(mine)
     offset = np.where(mine.kind == ChunkType.inline, 0, mine.offset).astype(np.uint64)
     digest = hashlib.blake2b(repr(targets).encode(), digest_size=16)
@@ -242,8 +242,8 @@ def look_at_targets(task: TargetTask) -> TargetsChanged:
         for url, etag, seconds in sorted(found)
         if etag or seconds
     ]
-    with granted(task.access):
-        changed = changed_since(files)
+    with grant_access(task.access):
+        changed = find_changes(files)
     return TargetsChanged(
         looked=len(files), changed=len(changed), how=dict(islice(changed.items(), _SHOWN))
     )

@@ -18,7 +18,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from icevirt.access.store.arrays import decoding, open_array
-from icevirt.access.store.locating import ReferenceLocator, waited
+from icevirt.access.store.locating import ReferenceLocator, wait_for_all
 from icevirt.errors import BuildError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -41,7 +41,7 @@ from icevirt.tasks.chunk_encoding import (
     grids_of,
     inline_table,
     plain_dtype,
-    stored,
+    store_large,
 )
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
@@ -136,7 +136,7 @@ def copy_chunks(task: CopyTask) -> Copied:
         index.append(table.index[rows])
         if not task.is_plan:
             manifest.refuse_loss()
-            written.append(_write_manifest(task, key, copied(locator, table, rows, kept)))
+            written.append(_write_manifest(task, key, copy_rows(locator, table, rows, kept)))
     ndim = len(node.num_chunks)
     return Copied(
         manifests=tuple(written),
@@ -157,7 +157,7 @@ def encode_chunks(task: CopyTask) -> Copied:
         with decoding(array), naming_variable(node):
             return np.asarray(array[region])
 
-    table = encoded(values, array.dtype, task.zarr_json, task.box, kept)
+    table = encode_box(values, array.dtype, task.zarr_json, task.box, kept)
     return Copied(
         manifests=(_write_manifest(task, b"", table),),
         chunks=len(table),
@@ -165,7 +165,7 @@ def encode_chunks(task: CopyTask) -> Copied:
     )
 
 
-def encoded(
+def encode_box(
     values: Callable[[tuple[slice, ...]], NDArray[Any]],
     dtype: np.dtype[Any],
     zarr_json: bytes,
@@ -212,7 +212,7 @@ def slabs(box: Extents, edges: Iterable[int], itemsize: int) -> Iterator[Extents
     yield from itertools.product(*spans)
 
 
-def copied(
+def copy_rows(
     locator: ReferenceLocator, table: ChunkTable, rows: NDArray[np.int64], kept: KeptChunks
 ) -> ChunkTable:
     """Return a table whose given rows are stored, byte by byte."""
@@ -225,7 +225,7 @@ def copied(
         before = int(ends[low - 1]) if low else 0
         high = max(low + 1, int(np.searchsorted(ends, before + _BATCH, side="right")))
         some = rows[low:high].tolist()
-        bodies = waited([locator.at(table, row, 0, int(table.length[row])) for row in some])
+        bodies = wait_for_all([locator.at(table, row, 0, int(table.length[row])) for row in some])
         made = {
             tuple(table.index[row].tolist()): bytes(body or b"")
             for row, body in zip(some, bodies, strict=True)
@@ -246,7 +246,7 @@ class KeptChunks:
     def store(self, made: Mapping[tuple[int, ...], bytes]) -> ChunkTable:
         """Store encoded chunks, and compare what is stored with them."""
         sink = Sink(repo=self.repo, inline_threshold=self.inline_threshold)
-        table = stored(inline_table(made, len(next(iter(made)))), sink)
+        table = store_large(inline_table(made, len(next(iter(made)))), sink)
         for row in np.flatnonzero(table.kind == ChunkType.native).tolist():
             key = ObjectId12(table.chunk_ids[int(table.source[row])].tobytes())
             index = tuple(table.index[row].tolist())

@@ -57,12 +57,12 @@ _IS_WORKER = [False]
 
 
 @contextmanager
-def held_to(limits: ScanLimits) -> Iterator[None]:
+def hold_to(limits: ScanLimits) -> Iterator[None]:
     """Run the block within the limits, in a Spark worker; too much time ends the process."""
     if not in_worker():
         yield
         return
-    with _alarm_after(limits.seconds), limited_memory(limits.memory):
+    with _alarm_after(limits.seconds), limit_memory(limits.memory):
         yield
 
 
@@ -105,7 +105,7 @@ def in_worker() -> bool:
 
 
 @contextmanager
-def limited_memory(memory: int) -> Iterator[None]:
+def limit_memory(memory: int) -> Iterator[None]:
     """Let this process take no more than ``memory`` bytes beside what it has, in the block."""
     if not _STATM.exists():
         yield
@@ -464,7 +464,7 @@ def _limit[R](
     limits: ScanLimits, work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> R | IcevirtError:
     """Return the result or error of work in a child; an alarm ends what its parent does not."""
-    with held_to(replace(limits, seconds=limits.seconds + _GRACE)):
+    with hold_to(replace(limits, seconds=limits.seconds + _GRACE)):
         try:
             return work(*args, **kwargs)
         except IcevirtError as error:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.plan import FileRows, WindowTask
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.task_inputs import WindowBlocks
@@ -26,17 +26,17 @@ from icevirt.model.snapshot import Extents
 from icevirt.planning.combine.cf_packing import (
     LostValues,
     NoMemberError,
-    decoded,
+    decode,
     packing_of,
-    renumbered,
-    repacked,
+    renumber,
+    repack,
     same_packing,
 )
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.planning.partial.storage_cost import counts_differ
 from icevirt.planning.remedies import drop_window_fix, fix
-from icevirt.planning.times.instants import InexactError, recoded
-from icevirt.planning.times.units import counted_units, missing_of
+from icevirt.planning.times.instants import InexactError, recode
+from icevirt.planning.times.units import missing_of, units_to_count
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,
     Sink,
@@ -44,12 +44,12 @@ from icevirt.tasks.chunk_encoding import (
     decode_whole,
     fill_of,
     inline_table,
-    stored,
+    store_large,
 )
-from icevirt.tasks.source_values import Reading, SourceValues, checked
+from icevirt.tasks.source_values import Reading, SourceValues, refuse_other_dtype
 
 
-def rechunked(  # noqa: PLR0917 - one window and where it comes from
+def rechunk(  # noqa: PLR0917 - one window and where it comes from
     referenced: ChunkTable,
     refs: WindowBlocks,
     files: FileColumns,
@@ -105,7 +105,7 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
                         do="You can also build the files that differ into another group.",
                         variable=path,
                     ) from error
-            tables.append(stored(inline_table(made, len(window.box)), sink))
+            tables.append(store_large(inline_table(made, len(window.box)), sink))
     table = ChunkTable.concatenate(tables) if tables else kept
     return table, len(referenced) - len(kept)
 
@@ -181,7 +181,7 @@ class _Assembly:
                 )
             return decode_whole(schema, tuple(shape), self._read[place])[region]
         values = self._source.read(place, path, region[self._hybrid.new_axes :])
-        values = checked(values, dtype, path=path, url=url)
+        values = refuse_other_dtype(values, dtype, path=path, url=url)
         return values.reshape([part.stop - part.start for part in region])
 
     def _in_packing(self, place: int, values: NDArray[Any]) -> NDArray[Any]:
@@ -198,7 +198,7 @@ class _Assembly:
             return self._as_times(place, schema, values)
         path = self._window.source_path
         try:
-            values = renumbered(values, schema.attributes, target.attributes)
+            values = renumber(values, schema.attributes, target.attributes)
         except NoMemberError as error:
             raise CombineError(
                 f"a member of the enumeration {path} has no number in the dataset: {error}",
@@ -207,7 +207,7 @@ class _Assembly:
                 file=self._files.url[place],
             ) from error
         theirs = packing_of(schema.attributes)
-        found = repacked(decoded(values, theirs), self._dtype, self._packing)
+        found = repack(decode(values, theirs), self._dtype, self._packing)
         if not isinstance(found, LostValues):
             return found
         raise CombineError(
@@ -224,12 +224,12 @@ class _Assembly:
         )
 
     def _as_times(self, place: int, schema: ArraySchema, values: NDArray[Any]) -> NDArray[Any]:
-        source = counted_units(schema.attributes.values)
-        target = counted_units(self._hybrid.target.attributes.values)
+        source = units_to_count(schema.attributes.values)
+        target = units_to_count(self._hybrid.target.attributes.values)
         assert source is not None
         assert target is not None
         try:
-            return recoded(
+            return recode(
                 values,
                 source,
                 target,
@@ -248,6 +248,6 @@ class _Assembly:
 
 
 def _dtype(schema: ArraySchema) -> np.dtype[Any]:
-    dtype = fixed_dtype(schema.data_type)
+    dtype = find_fixed_dtype(schema.data_type)
     assert dtype is not None, "the plan stores no values of other types"
     return dtype

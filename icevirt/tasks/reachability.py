@@ -16,7 +16,7 @@ from typing import Literal, TypedDict
 
 from icevirt.errors import IcevirtError, ObjectNotFoundError
 from icevirt.objects.source import open_source
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.forkserver import STAGES
 
@@ -154,7 +154,7 @@ def _object(storage: Storage, path: str) -> Iterator[Unreached]:
 
 def _source(task: ReachTask, url: str) -> Iterator[Unreached]:
     try:
-        with granted(task.access), open_source(url) as source:
+        with grant_access(task.access), open_source(url) as source:
             source.read(0, 1)
     except Exception as error:  # noqa: BLE001
         yield Unreached(kind="unread", role="source", url=url, cause=_cause(error))

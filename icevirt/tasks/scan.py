@@ -37,13 +37,13 @@ from icevirt.errors import (
 )
 from icevirt.model import paths
 from icevirt.objects.source import open_source
-from icevirt.objects.source_access import SourceAccess, granted, in_force
+from icevirt.objects.source_access import SourceAccess, grant_access, in_force
 from icevirt.planning.axes.differing import LabelsByDimension, comparable, differing
 from icevirt.planning.combine.hints import holds_labels
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.forkserver import Apart, held_to, in_worker
+from icevirt.tasks.forkserver import Apart, hold_to, in_worker
 from icevirt.tasks.scan_file import Containment, Prefetcher, attempt, attempt_as
 from icevirt.tasks.scan_pieces import Pieces
 
@@ -74,7 +74,7 @@ def run_scan(task: ScanTask) -> int:
     done = {run_of(name) for name in complete_parts(task.catalog)}
     parts = [part for part in task.parts if part.name not in done]
     suspicious = journal.died_in(task.parts)
-    with granted(task.access), _attempts(task, parts, suspicious=suspicious) as scan_file:
+    with grant_access(task.access), _attempts(task, parts, suspicious=suspicious) as scan_file:
         for part in parts:
             with journal.scanning(part):
                 if part.of == 1 or not _scan_piece(task, part, scan_file):
@@ -116,7 +116,7 @@ def _attempts(task: ScanTask, parts: list[CatalogPart], *, suspicious: bool) -> 
     with Prefetcher(file for part in parts for file in part.files) as ahead:
 
         def here(file: SourceFile, piece: tuple[int, int] | None) -> ScanOutcome:
-            with held_to(task.limits):
+            with hold_to(task.limits):
                 return attempt(file, task.options, ahead.open, piece)
 
         yield here
@@ -155,7 +155,7 @@ def run_take_facts(task: FactsTask) -> int:
         UnsupportedError: Values cannot be stored.
     """
     rows = []
-    with granted(task.access), ExitStack() as stack:
+    with grant_access(task.access), ExitStack() as stack:
         apart = stack.enter_context(Apart(task.limits)) if in_worker() else None
         for each in task.files:
             found = _arrays(task, each, apart)
@@ -168,7 +168,7 @@ def _arrays(task: FactsTask, wanted: WantedFacts, apart: Apart | None) -> dict[s
     options = replace(task.options, variables=tuple(path for path, _ in wanted.arrays), strict=True)
     outcome: ScanOutcome
     if apart is None:
-        with held_to(task.limits):
+        with hold_to(task.limits):
             outcome = attempt(wanted.file, options)
     else:
         outcome = apart.call(wanted.file.url, attempt_as, in_force(), wanted.file, options)
@@ -243,7 +243,7 @@ def run_scan_ends(task: EndsTask) -> EndsFound:
     if not in_worker() and not journal.died_in(parts):
         return _scan_ends(task, journal)
     try:
-        with granted(task.access), Apart(task.limits) as apart:
+        with grant_access(task.access), Apart(task.limits) as apart:
             return apart.call(parts[0].files[0].url, _scan_ends, task)
     except (ScanCrashError, ScanTimeoutError, ScanMemoryError):
         return EndsFound(dimensions=None)  # the scan of all files finds out which one it was
@@ -251,7 +251,7 @@ def run_scan_ends(task: EndsTask) -> EndsFound:
 
 def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
     tried: dict[str, tuple[CatalogPart, ScanOutcome]] = {}
-    with granted(task.access), ExitStack() as stack:
+    with grant_access(task.access), ExitStack() as stack:
         opened = cache(lambda url: stack.enter_context(open_source(url)))
 
         def attempted(file: SourceFile, dimensions: tuple[str, ...] = ()) -> ScanOutcome:

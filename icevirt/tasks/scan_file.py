@@ -29,7 +29,7 @@ from icevirt.errors import (
 )
 from icevirt.objects.answers import opaque
 from icevirt.objects.source import OpenedSource, open_source, reach_for
-from icevirt.objects.source_access import SourceAccess, carrying, granted, in_force
+from icevirt.objects.source_access import SourceAccess, carrying, grant_access, in_force
 from icevirt.objects.web_connections import HOSTS
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import record, scan_share
@@ -170,5 +170,5 @@ def attempt_as(
     piece: tuple[int, int] | None = None,
 ) -> ScanOutcome:
     """Scan a file with the access of the parent."""
-    with granted(access):
+    with grant_access(access):
         return attempt(file, options, piece=piece)

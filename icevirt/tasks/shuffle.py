@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
+from icevirt.archive.blocks.cutting import dumps, join, loads, part_of
 from icevirt.archive.blocks.packing import Block, unpack
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.plan import ArrayMode, FileRows, ManifestTask, WindowTask
 from icevirt.catalog.arrow_columns import place_of, places_by_part
-from icevirt.catalog.parts import frozen, thawed
+from icevirt.catalog.parts import frozen, thaw
 from icevirt.catalog.references import RefsReader
 from icevirt.storage.protocol import Storage
 
@@ -181,7 +181,7 @@ def within(
 
 def run_map(task: MapTask, number: int) -> Iterator[tuple[int, bytes]]:
     """Read the parts of a task and yield rows for the items; ``number`` is that of the task."""
-    needs: list[list[_Need]] = thawed(task.needs)
+    needs: list[list[_Need]] = thaw(task.needs)
     refs = RefsReader(task.catalog, budget=0)
     outbox = _Outbox(number)
     for part, wanted in zip(task.parts, needs, strict=True):
@@ -227,7 +227,7 @@ class _Outbox:
     def _row(self, key: tuple[int, str]) -> tuple[int, bytes]:
         self._sent += 1
         del self._counts[key], self._sizes[key]
-        sent: _Sent = key[1], (self._task, self._sent), dumps(joined(self._held.pop(key)))
+        sent: _Sent = key[1], (self._task, self._sent), dumps(join(self._held.pop(key)))
         return key[0], pickle.dumps(sent)
 
 

@@ -26,7 +26,7 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.objects.source import OpenedSource, open_source
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.equality import first_difference
 from icevirt.planning.remedies import scan_fix
 from icevirt.scan.contract import Oracle
@@ -122,7 +122,7 @@ def read_apart(
 ) -> NDArray[Any]:
     """Read a box in a child."""
     try:
-        with granted(access):
+        with grant_access(access):
             return _here.read(known, path, region)
     except MemoryError:
         raise ScanMemoryError(
@@ -135,7 +135,7 @@ def read_apart(
 
 def close_apart(access: SourceAccess) -> None:
     """Close the files that a child opened, and check that none changed."""
-    with granted(access):
+    with grant_access(access):
         _here.close(check=True)
 
 
@@ -202,7 +202,9 @@ def _change_of(url: str) -> SourcesChangedError:
     )
 
 
-def checked(values: NDArray[Any], dtype: np.dtype[Any], *, path: str, url: str) -> NDArray[Any]:
+def refuse_other_dtype(
+    values: NDArray[Any], dtype: np.dtype[Any], *, path: str, url: str
+) -> NDArray[Any]:
     """Return the values if they have the type that the scan found. Raises ``CombineError``."""
     if values.dtype != dtype:
         raise CombineError(

@@ -140,7 +140,7 @@ MOST_PARTITIONS = 10_000
 """A partition of Spark is one manifest where there are no more than so many."""
 
 
-def planned(storage: Storage, query: TableQuery, *, at_most: int) -> tuple[TableShare, ...]:
+def plan_shares(storage: Storage, query: TableQuery, *, at_most: int) -> tuple[TableShare, ...]:
     """Divide a table among at most so many tasks, a manifest each or several.
 
     Raises:
@@ -173,7 +173,7 @@ def planned(storage: Storage, query: TableQuery, *, at_most: int) -> tuple[Table
     return tuple(shares)
 
 
-def narrowed(
+def narrow(
     shares: Sequence[TableShare], keep: Callable[[ManifestPiece, PieceArray], bool]
 ) -> tuple[TableShare, ...]:
     """Return shares without what need not be read; one of which nothing is left goes."""
@@ -301,7 +301,7 @@ def _batches(table: str, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBa
 _HELD = 1 << 20  # rows that are gathered before they are added up
 
 
-def counted_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
+def count_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
     """Yield a row for each file, with its virtual references and their bytes in the share."""
     held: list[pa.RecordBatch] = []
     rows = left = 0
@@ -427,7 +427,7 @@ def _rows(
         yield batch(
             "references",
             {
-                "path": repeated(path, count),
+                "path": repeat(path, count),
                 "index": pa.ListArray.from_arrays(steps, numbers, type=of_index),
                 "kind": _NAMES.take(pa.array(kind)),
                 "location": url.take(pa.array(at, mask=inline)),
@@ -435,7 +435,7 @@ def _rows(
                 "length": pa.array(table.length[part].astype(np.int64)),
                 "etag": etag.take(pa.array(at, mask=no_etag[at])),
                 "last_modified": times(modified[at]),
-                "manifest_id": repeated(manifest, count),
+                "manifest_id": repeat(manifest, count),
             },
         )
 
@@ -453,7 +453,7 @@ def times(seconds: NDArray[np.integer]) -> Any:
     return pa.array(micros.astype("M8[us]"), mask=seconds == 0).cast(TIME)
 
 
-def repeated(text: str, count: int) -> Any:
+def repeat(text: str, count: int) -> Any:
     """Return a column of equal strings."""
     one: Any = pa.array([text])
     return one.take(pa.array(np.zeros(count, np.int8)))
@@ -461,8 +461,8 @@ def repeated(text: str, count: int) -> Any:
 
 _ROWS: Mapping[str, Callable[[TableShare], Iterator[pa.RecordBatch]]] = {
     "references": reference_rows,
-    "locations": counted_rows,
-    "files": counted_rows,
+    "locations": count_rows,
+    "files": count_rows,
     "arrays": array_rows,
     "snapshots": snapshot_rows,
     "ops_log": operation_rows,

@@ -28,7 +28,7 @@ from icevirt.model.indices import inside
 from icevirt.model.strings import copy_ranges
 from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.remedies import drop_window_fix
-from icevirt.planning.times.recoding import recoded_values
+from icevirt.planning.times.recoding import recode_values
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.tasks.shuffle import Bound, bounds_of, within
 from icevirt.wire.header import empty_bytes
@@ -136,7 +136,7 @@ class WindowColumns:
             length=rows.length,
             locations=self._locations(used[own], targets),
             inline=np.concatenate([np.zeros(0, np.uint8), *self._data]),
-        ).sorted()
+        ).sort()
 
     def _more(self, count: int, files: int) -> _Columns:
         """Return room for more rows, which are references of so many files."""
@@ -238,7 +238,7 @@ def window_table(
         FormatError: A value-bearing chunk of the plan is not there.
     """
     if window.values is not None or window.mode is ArrayMode.join:
-        values = joined_values(refs, files, window) if window.values is None else window.values
+        values = join_values(refs, files, window) if window.values is None else window.values
         if values is None:
             return ChunkTable.empty(len(window.chunk_shape)), 0
         return _clip(_encode(window, values), window), 0
@@ -341,7 +341,7 @@ def _encode(window: WindowTask, values: NDArray[Any], place: int | None = None) 
     return encode_chunks(window.zarr_json, values, at, chunks)
 
 
-def joined_values(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> NDArray[Any] | None:
+def join_values(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> NDArray[Any] | None:
     """Put the values of all files where their boxes lie.
 
     Boxes that no file fills hold the array's fill value, which the plan made the missing one. None
@@ -363,7 +363,7 @@ def joined_values(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> N
             values = _decode(window, block, row, schema)
             if times is not None:
                 path, url = window.source_path, files.url(place)
-                values = recoded_values(values, times, place, path=path, url=url)
+                values = recode_values(values, times, place, path=path, url=url)
             start = _corner(window, place)
             if start in pieces and values.size:
                 _refuse_unlike(files, window, (origin[start], place), pieces[start], values)

@@ -32,15 +32,15 @@ from icevirt.catalog.references import RefsReader
 from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.objects.source_access import granted
+from icevirt.objects.source_access import grant_access
 from icevirt.planning.containers import with_names
 from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.chunk_encoding import Sink, stored
-from icevirt.tasks.materialize import rechunked
+from icevirt.tasks.chunk_encoding import Sink, store_large
+from icevirt.tasks.materialize import rechunk
 from icevirt.tasks.shuffle import Arrived
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.window_tables import joined_values, window_table
+from icevirt.tasks.window_tables import join_values, window_table
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests import manifest
 from icevirt.wire.manifests.encoding import ManifestEncoding
@@ -74,7 +74,7 @@ def run_write(task: WriteTask, rows: list[bytes] | None = None) -> tuple[WriteRe
     """
     source = RefsReader(task.catalog) if rows is None else Arrived(rows)
     refs = WindowBlocks(source, ValuesReader(task.catalog))
-    with granted(task.reading.access):
+    with grant_access(task.reading.access):
         results = (result for parcel in task.parcels for result in _write_all(task, parcel, refs))
         return tuple(replace(result, chunk_ids=frozenset()) for result in results)
 
@@ -100,19 +100,19 @@ class AddedChunks:
     values: Mapping[ObjectId8, NDArray[Any]]  # of those whose values are stored
 
 
-def added_chunks(task: WriteTask, bundles: Iterable[Sequence[ManifestTask]]) -> AddedChunks:
+def add_chunks(task: WriteTask, bundles: Iterable[Sequence[ManifestTask]]) -> AddedChunks:
     """Return the chunks and values of some items, of which nothing but chunk objects is written."""
     refs = WindowBlocks(RefsReader(task.catalog), ValuesReader(task.catalog))
     tables: list[tuple[ObjectId8, ChunkTable]] = []
     values: dict[ObjectId8, NDArray[Any]] = {}
-    with granted(task.reading.access):
+    with grant_access(task.reading.access):
         for items in bundles:
             files = TaskFiles(task.catalog, items[0].files, led=task.led)
             for at, item in enumerate(items):
                 refs.expect(files.rows, {path for other in items[at:] for path in other.paths()})
                 for window in item.windows:
                     if window.mode is ArrayMode.join:
-                        found = joined_values(refs, files, window)
+                        found = join_values(refs, files, window)
                         values |= {} if found is None else {window.node_id: found}
                         continue
                     table, _ = _table(task, files, item.origin, refs, window)
@@ -120,13 +120,13 @@ def added_chunks(task: WriteTask, bundles: Iterable[Sequence[ManifestTask]]) -> 
     return AddedChunks(references=tuple(tables), values=values)
 
 
-def recorded(record: Storage) -> Iterator[WriteResult]:
+def read_results(record: Storage) -> Iterator[WriteResult]:
     """Yield the results of all items that are recorded as finished."""
     for info in record.list("items"):
         yield load_result(record.get(info.path))
 
 
-def recorded_chunks(record: Storage, number: int) -> frozenset[bytes]:
+def read_chunk_ids(record: Storage, number: int) -> frozenset[bytes]:
     """Return the ids of the chunk objects that were written with an item."""
     return load_result(record.get(record_path(number))).chunk_ids
 
@@ -200,11 +200,11 @@ def _table(
     sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
     if window.hybrid is None:
         table, dropped = window_table(refs, files, window)
-        return stored(table, sink), dropped
+        return store_large(table, sink), dropped
     plain = replace(window, takes=window.takes & window.hybrid.plain)
     found, dropped = window_table(refs, files, plain)
-    table, replaced = rechunked(
-        stored(found, sink), refs, origin or files.named(), window, sink, task.reading
+    table, replaced = rechunk(
+        store_large(found, sink), refs, origin or files.named(), window, sink, task.reading
     )
     return table, replaced + dropped
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import ScannedFile
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
-from icevirt.scan.registry import combined
+from icevirt.scan.registry import combine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Sample:
         """Scan the file, or another in its place, with some options changed."""
         with open_source(path or self.path) as source:
             options = replace(self.options, strict=True, **changes)
-            return combined(scanner.scan(source, options), options)
+            return combine(scanner.scan(source, options), options)
 
 
 class WatchedSource:
@@ -99,7 +99,7 @@ def same_value(found: Any, wanted: Any) -> bool:
     )
 
 
-def damaged(path: Path, *, copies: int) -> Iterator[tuple[str, bytes]]:
+def damage(path: Path, *, copies: int) -> Iterator[tuple[str, bytes]]:
     """Yield what is odd about a copy, and its bytes."""
     raw = path.read_bytes()
     yield from _cut(raw, copies)

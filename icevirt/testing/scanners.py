@@ -41,7 +41,7 @@ from icevirt.objects.source import open_source
 from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt.scan.registry import HEAD
 from icevirt.scan.values import read
-from icevirt.testing.samples import Sample, WatchedSource, damaged, fetch, same_value, same_values
+from icevirt.testing.samples import Sample, WatchedSource, damage, fetch, same_value, same_values
 
 _FOREIGN = (b"", bytes(HEAD), b"<!DOCTYPE html><html></html>", b"PK\x03\x04", b"plain text\n")
 
@@ -271,7 +271,7 @@ class ScannerConformance:
         self, scanner: Scanner, sample: Sample
     ) -> None:
         """No other exception, no reference out of the file, no memory without end."""
-        for what, raw in damaged(sample.path, copies=self.damaged_copies):
+        for what, raw in damage(sample.path, copies=self.damaged_copies):
             path = sample.path.with_name(f"damaged-{os.getpid()}")
             path.write_bytes(raw)
             try:
@@ -302,7 +302,7 @@ def _check_references(array: ScannedArray) -> None:
     grid = [-(-length // edge) for length, edge in edges]
     assert len(table) <= prod(grid), array.path
     assert (table.index < np.array(grid, np.int64).reshape(1, -1)).all(), array.path
-    assert table.sorted() is table, f"{array.path}: rows are not in order"
+    assert table.sort() is table, f"{array.path}: rows are not in order"
     assert np.isin(table.kind, (ChunkType.virtual, ChunkType.inline)).all(), array.path
     virtual = table.kind == ChunkType.virtual
     end = table.offset.astype(object) + table.length.astype(object)

@@ -123,7 +123,7 @@ def overlay(base: ChunkTable, over: ChunkTable) -> ChunkTable:
     return ChunkTable.concatenate([base.take(kept), over])
 
 
-def overlaid(layers: Sequence[ChunkTable]) -> ChunkTable:
+def overlay_all(layers: Sequence[ChunkTable]) -> ChunkTable:
     """Return the rows of one layer or more; where several have a chunk, that of the last.
 
     The work grows with the rows and the layers, not with their product.
@@ -161,7 +161,7 @@ def _is_last(index: NDArray[np.uint32]) -> NDArray[np.bool_]:
     return last
 
 
-def deleted(index: NDArray[np.integer]) -> ChunkTable:
+def mark_deleted(index: NDArray[np.integer]) -> ChunkTable:
     """Return the table that says "deleted" of the chunks at these indices, shape (k, ndim)."""
     n = len(index)
     return ChunkTable(
@@ -170,7 +170,7 @@ def deleted(index: NDArray[np.integer]) -> ChunkTable:
         source=np.zeros(n, np.uint32),
         offset=np.zeros(n, np.uint64),
         length=np.zeros(n, np.uint64),
-    ).sorted()
+    ).sort()
 
 
 def native(index: NDArray[np.integer], key: ObjectId12, length: int) -> ChunkTable:
@@ -185,7 +185,7 @@ def native(index: NDArray[np.integer], key: ObjectId12, length: int) -> ChunkTab
     )
 
 
-def stored(table: ChunkTable) -> ChunkTable:
+def drop_deleted(table: ChunkTable) -> ChunkTable:
     """Return the table without rows that say "deleted"."""
     there = table.kind != ChunkType.uninitialized
     return table if bool(there.all()) else table.take(there)
@@ -248,7 +248,7 @@ def nbytes(table: ChunkTable) -> int:
     return sum([column.nbytes for column in columns + shared + strings])
 
 
-def changed(before: ChunkTable, after: ChunkTable) -> NDArray[np.uint32]:
+def find_changed(before: ChunkTable, after: ChunkTable) -> NDArray[np.uint32]:
     """Return the indices that one of the tables lacks or that refer to other bytes, ascending."""
     rows = RowFinder.of(after).find(before.index)
     there = np.flatnonzero(rows >= 0)

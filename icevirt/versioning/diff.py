@@ -62,7 +62,7 @@ def log_of(
     )
 
 
-def combined(*logs: TransactionLog) -> TransactionLog:
+def combine(*logs: TransactionLog) -> TransactionLog:
     """Return the log of commits that follow one another, oldest first, as one; id of the last."""
 
     def of(*names: str) -> set[ObjectId8]:

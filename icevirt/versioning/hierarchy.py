@@ -155,7 +155,7 @@ def _exists(path: str, what: str) -> AlreadyExistsError:
     )
 
 
-def merged(origin: Nodes, ours: Nodes, theirs: Nodes) -> dict[str, Node]:
+def merge(origin: Nodes, ours: Nodes, theirs: Nodes) -> dict[str, Node]:
     """Return our nodes with what a fork changed of those at its beginning, the origin.
 
     Raises:
@@ -197,7 +197,7 @@ def both(path: str) -> ConflictError:
 type Reindex = Callable[[list[int]], Iterable[int] | None]
 
 
-def moved(nodes: Nodes, source: str, target: str) -> dict[str, str]:
+def move(nodes: Nodes, source: str, target: str) -> dict[str, str]:
     """Return the new paths, by old path, of a node and all below it.
 
     Raises:
@@ -232,7 +232,7 @@ def moved(nodes: Nodes, source: str, target: str) -> dict[str, str]:
     return {path: target + path[len(source) :] for path in found}
 
 
-def shifted(node: ArrayNode, table: ChunkTable, by: Sequence[int]) -> ChunkTable:
+def shift(node: ArrayNode, table: ChunkTable, by: Sequence[int]) -> ChunkTable:
     """Return what to write so that each chunk lies ``by`` chunks further along each dimension.
 
     What would leave the grid is dropped, and the places that nothing moved to are cleared.
@@ -241,11 +241,11 @@ def shifted(node: ArrayNode, table: ChunkTable, by: Sequence[int]) -> ChunkTable
     row = index_row("chunk_offset", by, len(node.num_chunks), node.path)
     target = table.index.astype(np.int64) + row
     inside = np.all((target >= 0) & (target < np.array(node.num_chunks, np.int64)), axis=1)
-    kept = table.take(inside).reindexed(target[inside])
-    return chunk_tables.overlay(chunk_tables.deleted(table.index), kept)
+    kept = table.take(inside).reindex(target[inside])
+    return chunk_tables.overlay(chunk_tables.mark_deleted(table.index), kept)
 
 
-def reindexed(
+def reindex(
     node: ArrayNode, table: ChunkTable, forward: Reindex, backward: Reindex | None
 ) -> ChunkTable:
     """Return what to write so that each chunk lies where ``forward`` says; None: where it is.
@@ -260,7 +260,7 @@ def reindexed(
     _refuse_irregular(node)
     rows, target = _map(node, table.index, forward)
     try:
-        kept = table.take(rows).reindexed(target).sorted()
+        kept = table.take(rows).reindex(target).sort()
     except ValueError as error:
         raise InvalidInputError(
             "two chunks would move to the same index",
@@ -272,7 +272,7 @@ def reindexed(
     filled, origin = _map(node, table.index, backward)
     empty = np.ones(len(table), np.bool_)
     empty[filled] = chunk_tables.RowFinder.of(table).find(origin) < 0
-    return chunk_tables.overlay(chunk_tables.deleted(table.index[empty]), kept)
+    return chunk_tables.overlay(chunk_tables.mark_deleted(table.index[empty]), kept)
 
 
 def _map(

@@ -182,7 +182,7 @@ def _table(node: ArrayNode, ref: ManifestRef, table: ChunkTable) -> Iterator[tup
         index = tuple(table.index[int(outside.argmax())].tolist())
         yield "outside", f"chunk {index} of {node.path} lies outside the grid {node.num_chunks}"
     try:
-        same = table.sorted() == table
+        same = table.sort() == table
     except ValueError as error:
         yield "twice", f"{error} in {node.path}"
         return

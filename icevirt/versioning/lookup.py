@@ -22,7 +22,7 @@ def tag_target(info: RepoInfo, tag: str) -> ObjectId12:
     return _ref(info.tags, tag, "tag")
 
 
-def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotSummary:
+def find_snapshot(info: RepoInfo, snapshot: ObjectId12) -> SnapshotSummary:
     """Return the facts about a snapshot. Raises ``SnapshotNotFoundError``."""
     if (found := info.snapshots.get(snapshot)) is None:
         raise SnapshotNotFoundError(
@@ -77,7 +77,7 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
                 snapshot=str(at),
             )
         seen.add(at)
-        found = known(info, at)
+        found = find_snapshot(info, at)
         yield found
         at = found.parent_id
 

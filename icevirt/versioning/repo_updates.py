@@ -30,7 +30,7 @@ from icevirt.model.repo_info import (
     plus,
 )
 from icevirt.model.snapshot import Snapshot
-from icevirt.versioning.lookup import branch_tip, known, tag_target
+from icevirt.versioning.lookup import branch_tip, find_snapshot, tag_target
 
 if TYPE_CHECKING:
     from icevirt.model.json import JSONObject
@@ -43,7 +43,7 @@ INITIAL_MESSAGE = "Repository initialized"
 INITIAL_METADATA: JSONObject = {"__icechunk": {"is_root": True}}
 
 
-def initialised(
+def initialize(
     now: int, config: JSONObject | None = None, *, flushed_at: int | None = None
 ) -> RepoInfo:
     """Return the repo info of a new repository, whose only snapshot is the empty initial one.
@@ -125,7 +125,7 @@ def amend(info: RepoInfo, branch: str, snapshot: SnapshotSummary, previous: Obje
 def detach(info: RepoInfo, snapshot: SnapshotSummary) -> _Step:
     """Add a snapshot that is on no branch."""
     assert snapshot.parent_id is not None
-    known(info, snapshot.parent_id)
+    find_snapshot(info, snapshot.parent_id)
     changed = replace(info, snapshots=plus(info.snapshots, snapshot.id, snapshot))
     return changed, kinds.NewDetachedSnapshot(snapshot.id)
 
@@ -133,7 +133,7 @@ def detach(info: RepoInfo, snapshot: SnapshotSummary) -> _Step:
 @_edit
 def create_branch(info: RepoInfo, branch: str, snapshot: ObjectId12) -> _Step:
     """Create a branch at a snapshot."""
-    known(info, snapshot)
+    find_snapshot(info, snapshot)
     if branch in info.branches:
         raise AlreadyExistsError(
             "a branch of this name exists",
@@ -155,7 +155,7 @@ def reset_branch(
     info: RepoInfo, branch: str, snapshot: ObjectId12, *, expected: ObjectId12 | None = None
 ) -> _Step:
     """Point an existing branch at any snapshot, if it is still at ``expected`` (None: wherever)."""
-    known(info, snapshot)
+    find_snapshot(info, snapshot)
     tip = branch_tip(info, branch)
     if expected is not None and tip != expected:
         raise ConflictError(
@@ -185,7 +185,7 @@ def delete_branch(info: RepoInfo, branch: str) -> _Step:
 @_edit
 def create_tag(info: RepoInfo, tag: str, snapshot: ObjectId12) -> _Step:
     """Create a tag; a name is used once, even if its tag was deleted."""
-    known(info, snapshot)
+    find_snapshot(info, snapshot)
     if tag in info.tags or tag in info.deleted_tags:
         raise AlreadyExistsError(
             "a tag of this name exists, or existed and was deleted",
@@ -269,7 +269,7 @@ def refuse_disabled(info: RepoInfo, name: str) -> None:
         )
 
 
-def guarded(name: str, edit: Edit) -> Edit:
+def guard(name: str, edit: Edit) -> Edit:
     """Return an edit that is refused while a feature is disabled."""
 
     def checked(info: RepoInfo) -> _Step | None:

@@ -71,7 +71,7 @@ class V1State:
     """Where each branch was, oldest first, as generations before V1 recorded it."""
 
 
-def migrated(state: V1State, now: int) -> RepoInfo:
+def migrate(state: V1State, now: int) -> RepoInfo:
     """Return the repo info of V2 that says the same.
 
     Raises:

@@ -20,13 +20,13 @@ from icevirt.access.virtualizarr import (
     distinct_names,
     from_virtualizarr,
     is_virtual,
+    manifest_group_of,
     refuse_without_virtualizarr,
-    scanned_group,
     to_virtualizarr,
 )
 from icevirt.api.choices import checked_group
 from icevirt.api.plan import Plan
-from icevirt.archive.reports.build import Opening, opened
+from icevirt.archive.reports.build import Opening, open_group
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.errors import (
     AlreadyExistsError,
@@ -87,7 +87,7 @@ class VirtualBuildReport:
             "snapshot_id": self.snapshot_id,
             "authorize_virtual_chunk_access": self.opening.authorization or list(self.containers),
         }
-        return opened(self.opening.place(self.repo), {**known, **options})
+        return open_group(self.opening.place(self.repo), {**known, **options})
 
 
 def build(
@@ -311,7 +311,7 @@ def open_virtual_dataset(
     """
     refuse_without_virtualizarr()
     if isinstance(source, ScannedFile):
-        found = scanned_group(source, {})
+        found = manifest_group_of(source, {})
         for name in paths.canonical(group).split("/")[1:]:
             found = _below(found, name, group) if name else found
         return found.to_virtual_dataset()

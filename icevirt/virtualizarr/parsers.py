@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from icevirt.access.virtualizarr import scanned_group
+from icevirt.access.virtualizarr import manifest_group_of
 from icevirt.api.choices import ScanOptionsLike, scanner_options
 from icevirt.archive.scanned import ScannedFile, Severity
 from icevirt.errors import InvalidInputError
 from icevirt.objects.source import OpenedSource
-from icevirt.objects.source_access import granted
+from icevirt.objects.source_access import grant_access
 from icevirt.scan import registry as scanners
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions
@@ -79,7 +79,7 @@ class FileParser:
         access = RegistryAccess(registry=registry)
         with (
             caught_by_virtualizarr(),
-            granted(access),
+            grant_access(access),
             self._opened(access, url) as source,
         ):
             scanned = scanners.scan(source, self._options)
@@ -89,7 +89,7 @@ class FileParser:
         for finding in scanned.findings:
             if finding.severity is Severity.warning:
                 warnings.warn(f"{url}: {finding.path}: {finding.message}", stacklevel=2)
-        group = scanned_group(scanned, {own: url})
+        group = manifest_group_of(scanned, {own: url})
         return ManifestStore(registry=registry, group=group)
 
     def _opened(self, access: RegistryAccess, url: str) -> OpenedSource:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.library import asked
+from icevirt.connect.library import ask
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
@@ -83,7 +83,7 @@ class RegistryAccess(SourceAccess):
             with LocalSource(local) as source:
                 return replace(source.file, url=url)
         try:
-            meta = _meta(asked(url, lambda: store.head(path)))
+            meta = _meta(ask(url, lambda: store.head(path)))
         except ObjectNotFoundError as error:
             raise NotFoundError("no such file", do="Check the path.", file=url) from error
         is_weak = answers.is_weak(meta.etag)
@@ -101,7 +101,7 @@ def _local_path(store: Any, path: str, url: str) -> str | None:
     if kind.__name__ != "LocalStore" or kind.__module__.partition(".")[0] != "obstore":
         return None
     try:
-        meta = asked(url, lambda: store.head(path))
+        meta = ask(url, lambda: store.head(path))
     except ObjectNotFoundError as error:
         rename = " VirtualiZarr does not find names that URLs encode: rename it." * ("%" in url)
         raise NotFoundError("no such file", do=f"Check the path.{rename}", file=url) from error
@@ -133,16 +133,16 @@ class StoreReach:
             StorageError: The store refuses; or ``check`` raises it.
         """
         try:
-            result = asked(self.url, lambda: self.store.get(key, options={"range": (begin, end)}))
+            result = ask(self.url, lambda: self.store.get(key, options={"range": (begin, end)}))
         except ObjectNotFoundError:
             raise
         except Exception:
-            meta = _meta(asked(self.url, lambda: self.store.head(key)))
+            meta = _meta(ask(self.url, lambda: self.store.head(key)))
             if begin < (meta.size or 0):
                 raise
             return ObjectBytes(meta=meta, begin=begin, body=b"")  # the file ends before the range
         check(meta := _meta(result.meta))
-        body = memoryview(asked(self.url, result.buffer))
+        body = memoryview(ask(self.url, result.buffer))
         first, last = map(int, result.range)  # of stores that answer with more
         answers.exact_bytes(self.url, meta, first, last, body)
         return answers.exact_bytes(self.url, meta, begin, end, body[begin - first : end - first])

@@ -49,16 +49,16 @@ _TEXT = 256 * 1024 * 1024
 _TEXT_ITEM = 1024
 
 
-def bounded_array(metadata: ArrayV3Metadata, path: StorePath) -> AsyncArray[Any]:
+def bound_array(metadata: ArrayV3Metadata, path: StorePath) -> AsyncArray[Any]:
     """Return the array at a path, which refuses chunks that decode to more than they declare."""
     within = copy.copy(metadata)
-    object.__setattr__(within, "codecs", bounded(metadata.codecs))
+    object.__setattr__(within, "codecs", bound_codecs(metadata.codecs))
     array = AsyncArray(within, path)
     object.__setattr__(array, "metadata", metadata)  # what it shows of itself is as it was
     return array
 
 
-def bounded(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+def bound_codecs(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
     """Return a chain of codecs that decodes to no more than the chunk declares."""
     made: list[Codec] = []
     inner: list[str] = []  # compressors and checksums between the array and the codec at hand
@@ -89,7 +89,7 @@ class _Limit:
         """Return the bytes, by the shape and data type that the serializer sees."""
         limit = _limit_of_serializer(self.serializer, chunk)
         for name in self.inner:
-            limit = encoded_limit(name, limit)
+            limit = limit_of_encoder(name, limit)
         return limit
 
 
@@ -99,11 +99,13 @@ def _limit_of_serializer(serializer: Codec, chunk: ArraySpec) -> int:
     if isinstance(serializer, ShardingCodec):
         count = items // max(prod(serializer.chunk_shape), 1)
         inner = replace(chunk, shape=serializer.chunk_shape)
-        return encoded_limit("", count * (_limit_of_chain(serializer.codecs, inner) + _INDEX_ENTRY))
+        return limit_of_encoder(
+            "", count * (_limit_of_chain(serializer.codecs, inner) + _INDEX_ENTRY)
+        )
     if isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
         return _TEXT + _TEXT_ITEM * items
     size = items * chunk.dtype.to_native_dtype().itemsize
-    return size if isinstance(serializer, BytesCodec) else encoded_limit("", size)
+    return size if isinstance(serializer, BytesCodec) else limit_of_encoder("", size)
 
 
 def _limit_of_chain(codecs: Sequence[Codec], chunk: ArraySpec) -> int:
@@ -198,7 +200,7 @@ class _Shards(ShardingCodec):
         super().__init__(
             **{
                 **fields,
-                "codecs": bounded(
+                "codecs": bound_codecs(
                     tuple(
                         codec.codec if isinstance(codec, _Decoder) else codec
                         for codec in (fields["codecs"])
@@ -209,7 +211,7 @@ class _Shards(ShardingCodec):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        object.__setattr__(self, "codecs", bounded(self.codecs))
+        object.__setattr__(self, "codecs", bound_codecs(self.codecs))
 
 
 # -- decompressing up to a limit ------------------------------------------------------------------
@@ -227,7 +229,7 @@ def decoder_of(name: str) -> Decode | None:
     return _DECODERS.get(name.removeprefix("numcodecs."))
 
 
-def encoded_limit(name: str, limit: int) -> int:
+def limit_of_encoder(name: str, limit: int) -> int:
     """Return the most bytes that an encoder makes of ``limit`` bytes, generously."""
     if name.removeprefix("numcodecs.") in _SAME_SIZE:
         return limit + 64

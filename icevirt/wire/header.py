@@ -129,7 +129,7 @@ def unpack(raw: bytes | bytearray | memoryview, kind: FileKind) -> tuple[int, by
     """
     view = memoryview(raw)
     spec_version = _check_header(view, kind)
-    return spec_version, decompressed(view[SIZE:], kind)
+    return spec_version, decompress(view[SIZE:], kind)
 
 
 def _check_header(view: memoryview, kind: FileKind) -> int:
@@ -171,7 +171,7 @@ def unpack_array(raw: bytes | memoryview, kind: FileKind) -> tuple[NDArray[np.ui
     with _refusing_damage(kind):
         declared = _check_declared_size(frame, kind)
         if declared <= 0:
-            data = np.frombuffer(decompressed(frame, kind), np.uint8)
+            data = np.frombuffer(decompress(frame, kind), np.uint8)
             return np.pad(data, (0, -len(data) % 4)), len(data)
         padded = empty_bytes(declared + -declared % 4)
         padded[declared:] = 0
@@ -182,7 +182,7 @@ def unpack_array(raw: bytes | memoryview, kind: FileKind) -> tuple[NDArray[np.ui
     return padded, declared
 
 
-def decompressed(frame: memoryview, kind: FileKind) -> bytes:
+def decompress(frame: memoryview, kind: FileKind) -> bytes:
     """Return the content of a zstd frame. Raises ``FormatError``, also for an impossible size."""
     with _refusing_damage(kind):
         if _check_declared_size(frame, kind) >= 0:
@@ -239,7 +239,7 @@ def _frame_size(frame: memoryview) -> int:
     return at + 4 * zstandard.get_frame_parameters(frame).has_checksum
 
 
-def described(raw: bytes) -> dict[str, str]:
+def describe_header(raw: bytes) -> dict[str, str]:
     """Return what the header of a file says, with the names of icechunk's ``inspect_*`` calls.
 
     Raises:

@@ -108,13 +108,13 @@ class ScanContext:
     ) -> tuple[ScannedArray, ...]:
         """Return the arrays made of the wanted ones of some variables; see `represented`."""
         made = (
-            self.represented(path, partial(make, path, variable))
+            self.represent(path, partial(make, path, variable))
             for path, variable in variables
             if self.wants(path)
         )
         return tuple(array for array in made if array is not None)
 
-    def represented[T](self, path: str, make: Callable[[], T]) -> T | None:
+    def represent[T](self, path: str, make: Callable[[], T]) -> T | None:
         """Return what is made of a variable, None where it cannot be and may be left out.
 
         Raises:

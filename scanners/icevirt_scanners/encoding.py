@@ -62,7 +62,7 @@ def _float(value: Any) -> JSON:
     return "NaN" if bits == _QUIET[size] else f"0x{bits:0{2 * size}x}"
 
 
-def squeezed(data: bytes) -> bytes:
+def squeeze(data: bytes) -> bytes:
     """Compress with `GZIP`; the same bytes every time."""
     return gzip.compress(data, 1, mtime=0)
 
@@ -78,7 +78,7 @@ def vlen_bytes(texts: Sequence[bytes]) -> bytes:
 PIECE = 32 * 1024 * 1024  # bytes of values read at a time where they are only looked at
 
 
-def hashed(data_type: JSON, shape: tuple[int, ...], pieces: Iterable[Any]) -> str:
+def hash_values(data_type: JSON, shape: tuple[int, ...], pieces: Iterable[Any]) -> str:
     """Hash the values, given in pieces as little-endian buffers, under their type and shape."""
     total = hashlib.blake2b(digest_size=16)
     total.update(repr((data_type, shape)).encode())

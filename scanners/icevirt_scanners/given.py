@@ -24,7 +24,7 @@ from icevirt.model.json import JSON
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt.scan.values import pieces, read
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.encoding import bytes_codec, hashed, vlen_bytes
+from icevirt_scanners.encoding import bytes_codec, hash_values, vlen_bytes
 
 WHOLE = -1  # as a length: all of the file
 _LAST_CHUNK = 2**32 - 1
@@ -65,7 +65,7 @@ class ReferenceColumns:
     inline: tuple[bytes, ...]  # (m,)
 
 
-def completed(
+def complete(
     given: GivenArray, columns: ReferenceColumns, context: ScanContext, elsewhere: Elsewhere
 ) -> ScannedArray:
     """Return the array with its references, and beside them the values or digest that are wanted.
@@ -99,12 +99,12 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
     size = targets.size[columns.name] if len(columns.name) else np.zeros(0, np.int64)
     whole = columns.length == WHOLE
     if bool((whole & (size < 0)).any()):
-        raise damaged(url, variable=path, cause="a whole remote file of unknown length")
+        raise damage_error(url, variable=path, cause="a whole remote file of unknown length")
     length = np.where(whole, size, columns.length)
     outside = (size >= 0) & (columns.offset + length > size)
     if outside.any():
         row = int(np.argmax(outside))
-        raise damaged(
+        raise damage_error(
             url,
             variable=path,
             cause="a chunk lies outside its file",
@@ -116,18 +116,18 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
     grid = np.array(given.grid, np.int64)
     for index in (columns.index, columns.inline_index):
         if int(index.max(initial=0)) > _LAST_CHUNK:
-            raise damaged(url, variable=path, cause="more chunks than Icechunk can number")
+            raise damage_error(url, variable=path, cause="more chunks than Icechunk can number")
         beyond = np.any(index >= grid, axis=1)
         if beyond.any():
             chunk = index[int(np.argmax(beyond))].tolist()
-            raise damaged(url, variable=path, cause="a chunk outside the array", chunk=chunk)
+            raise damage_error(url, variable=path, cause="a chunk outside the array", chunk=chunk)
     expected = None
     if not given.dtype.hasobject:
         expected = _encoded_size(given.scanned, given.dtype.itemsize)
     for held in (length, np.array([len(body) for body in columns.inline], np.int64)):
         wrong = held == 0 if expected is None else held != expected
         if wrong.any():
-            raise damaged(
+            raise damage_error(
                 url,
                 variable=path,
                 cause="a chunk of another length than its array has",
@@ -144,11 +144,11 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
                     locations=targets.locations,
                     source=columns.name,
                 ),
-                ChunkTable.inlined(index=columns.inline_index, chunks=columns.inline),
+                ChunkTable.of_inline(index=columns.inline_index, chunks=columns.inline),
             ]
         )
     except ValueError as error:  # a chunk that is there twice
-        raise damaged(url, variable=path, cause=str(error)) from error
+        raise damage_error(url, variable=path, cause=str(error)) from error
 
 
 def _encoded_size(array: ScannedArray, itemsize: int) -> int | None:
@@ -176,7 +176,7 @@ def digest_of(array: ScannedArray, dtype: np.dtype[Any], elsewhere: Elsewhere) -
     found = (
         iter([read(array, elsewhere.read)]) if dtype.hasobject else pieces(array, elsewhere.read)
     )
-    return hashed(array.data_type, array.shape, (_buffer(piece, dtype) for piece in found))
+    return hash_values(array.data_type, array.shape, (_buffer(piece, dtype) for piece in found))
 
 
 def _whole(
@@ -198,11 +198,11 @@ def _whole(
         array,
         chunk_shape=tuple(max(length, 1) for length in array.shape),
         codecs=(text if texts else bytes_codec(dtype),),
-        references=ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[raw])
+        references=ChunkTable.of_inline(index=np.zeros((1, ndim), np.int64), chunks=[raw])
         if found.size
         else ChunkTable.empty(ndim),
         whole=True,
-        digest=hashed(array.data_type, array.shape, [raw]),
+        digest=hash_values(array.data_type, array.shape, [raw]),
         **more,
     )
 
@@ -225,7 +225,7 @@ def tell_unverifiable(context: ScanContext) -> None:
         )
 
 
-def damaged(url: str, **facts: Any) -> ScanError:
+def damage_error(url: str, **facts: Any) -> ScanError:
     """Make the error for a file that is not what it should be."""
     return ScanError(
         "damaged references", do="Create them again, or leave the file out.", file=url, **facts

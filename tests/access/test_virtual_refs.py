@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from access.virtual import VALUES, make
 from icevirt.access import virtual_refs
-from icevirt.access.virtual_refs import VirtualChunkSpec, recorded, table_of_grid
+from icevirt.access.virtual_refs import VirtualChunkSpec, checksum_parts, table_of_grid
 from icevirt.errors import InvalidInputError, NodeNotFoundError, StaleReferenceError
 from icevirt.model.strings import Strings
 
@@ -144,14 +144,17 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(virtual, session, atte
 
 def test_times_are_rounded_up_to_seconds_of_utc():
     whole = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
-    assert recorded(whole) == ("", int(whole.timestamp()))
+    assert checksum_parts(whole) == ("", int(whole.timestamp()))
     later = whole + timedelta(microseconds=1)
-    assert recorded(later) == ("", int(whole.timestamp()) + 1)
-    assert recorded(later.astimezone(timezone(timedelta(hours=5)))) == recorded(later)
-    assert recorded(datetime(2024, 5, 6)) == ("", math.ceil(datetime(2024, 5, 6).timestamp()))  # noqa: DTZ001
-    assert recorded(datetime(1970, 1, 1, tzinfo=UTC)) == ("", 1)  # 0 is a time that is not known
-    assert recorded("abc") == ("abc", 0)
-    assert recorded(None) == ("", 0)
+    assert checksum_parts(later) == ("", int(whole.timestamp()) + 1)
+    assert checksum_parts(later.astimezone(timezone(timedelta(hours=5)))) == checksum_parts(later)
+    assert checksum_parts(datetime(2024, 5, 6)) == ("", math.ceil(datetime(2024, 5, 6).timestamp()))  # noqa: DTZ001
+    assert checksum_parts(datetime(1970, 1, 1, tzinfo=UTC)) == (
+        "",
+        1,
+    )  # 0 is a time that is not known
+    assert checksum_parts("abc") == ("abc", 0)
+    assert checksum_parts(None) == ("", 0)
 
 
 def test_distinct_locations_with_codes_say_what_a_location_for_each_chunk_says(virtual):

@@ -85,7 +85,7 @@ def refer(repo, places, *, skip=()):
     session.add_array(
         "/inline",
         document(),
-        ChunkTable.inlined(index=np.array([[1, 0]]), chunks=[VALUES[2:4].tobytes()]),
+        ChunkTable.of_inline(index=np.array([[1, 0]]), chunks=[VALUES[2:4].tobytes()]),
     )
     session.add_array(
         "/native",

@@ -234,8 +234,8 @@ def test_manifests_are_joined_once_however_often_others_commit_beside(tmp_path, 
     for day in days[1:8]:
         flat(day, repo)
     before, joins, others = opened(repo).load(), [], [*range(12)]
-    join, swap = folding._written, RepoInfoFile.swap
-    monkeypatch.setattr(folding, "_written", lambda *args: joins.append(1) or join(*args))
+    join, swap = folding._write_tables, RepoInfoFile.swap
+    monkeypatch.setattr(folding, "_write_tables", lambda *args: joins.append(1) or join(*args))
 
     def second(*args, **kwargs):
         if others:

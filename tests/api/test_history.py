@@ -9,7 +9,7 @@ import xarray as xr
 
 import icevirt
 from builds.support import opened, write_days
-from icevirt.api.dataset.records import digest_of, listed
+from icevirt.api.dataset.records import digest_of, identify_files
 from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.listings import write_listing
 from icevirt.errors import InvalidInputError
@@ -31,7 +31,7 @@ def files(tmp_path, repo_path):
 def keep(repo_path, files):
     """Keep the list of a build's files as builds keep it; return its name."""
     found = SourceFiles(files)
-    name = digest_of(listed(found))
+    name = digest_of(identify_files(found))
     write_listing(Below(storage_of(repo_path), "icevirt/"), name, found)
     return name
 

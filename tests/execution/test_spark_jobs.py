@@ -12,9 +12,9 @@ import pytest
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt.errors import JobsCancelledError
-from icevirt.execution.executor import described, job_tags
+from icevirt.execution.executor import describe_jobs, job_tags
 from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.execution.spark_session import done_of
+from icevirt.execution.spark_session import count_done
 from icevirt.redaction import without_secrets
 
 pytestmark = [pytest.mark.ci, pytest.mark.spark]
@@ -62,7 +62,7 @@ def mine(spark):
 
 def test_jobs_say_what_they_do_and_the_caller_s_own_marks_stay(spark, mine):
     url = "https://user:CANARY@host/repo?sig=CANARY"
-    with job_tags(url, "abc") as label, described("scan: 300 files"):
+    with job_tags(url, "abc") as label, describe_jobs("scan: 300 files"):
         label.tag("def")
         SparkExecutor(spark).run(str, [1, 2])
     expected = ("icevirt scan", f"icevirt scan: 300 files → {without_secrets(url)}")
@@ -134,7 +134,7 @@ def test_a_build_that_is_cancelled_says_so_and_the_next_goes_on(spark, mine, tmp
         )
 
     def cancel():
-        while not ids or not done_of(mine, f"icevirt:{ids[0]}"):
+        while not ids or not count_done(mine, f"icevirt:{ids[0]}"):
             time.sleep(0.05)
         tag = f"icevirt:{ids[0]}"
         shown.extend(jobs(mine, tag))

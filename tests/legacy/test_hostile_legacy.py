@@ -16,7 +16,7 @@ import zstandard
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.legacy import decode, repository
-from icevirt.legacy.generations import ENCODINGS, recognized
+from icevirt.legacy.generations import ENCODINGS, recognize
 from icevirt.wire import header
 from icevirt.wire.header import FileKind
 from legacy.old_repositories import REAL, files, synthetic, unpacked
@@ -115,7 +115,7 @@ def test_random_damage_raises_format_errors_only(record_property):
 
 def recognizes(raw):
     try:
-        recognized(raw, has_config=False)
+        recognize(raw, has_config=False)
     except FormatError:
         return
 

@@ -25,7 +25,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.generation import OldFormatWarning, without_old_format_warning
 from icevirt.repo import formats
 from icevirt.tasks.table_query import TableQuery
-from icevirt.tasks.table_rows import planned, rows_of
+from icevirt.tasks.table_rows import plan_shares, rows_of
 from legacy.old_repositories import (
     MAIN,
     MINE,
@@ -215,7 +215,7 @@ def test_writing_is_refused_by_name(target, tmp_path):
         lambda: repo.garbage_collect(repo.list_branches()),
         lambda: list(repo.ops_log()),
         repo.inspect_repo_info,
-        lambda: planned(storage, TableQuery(table="ops_log"), at_most=1),
+        lambda: plan_shares(storage, TableQuery(table="ops_log"), at_most=1),
         lambda: icevirt.check(storage, chunks=True, record=True),
     ]
     before = {info.path: storage.get(info.path) for info in storage.list()}
@@ -259,7 +259,7 @@ def test_files_and_tables_are_shown(name, target, tmp_path):
         tables = {
             table: [
                 row
-                for share in pickle.loads(pickle.dumps(planned(repo.storage, query, at_most=2)))
+                for share in pickle.loads(pickle.dumps(plan_shares(repo.storage, query, at_most=2)))
                 for part in rows_of(share)
                 for row in part.to_pylist()
             ]

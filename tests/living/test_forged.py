@@ -30,13 +30,13 @@ from icevirt.api.dataset.records import (
     METADATA,
     KeptRecipe,
     digest_of,
+    identify_files,
     keep_recipe,
-    listed,
     provenance_of,
     recipe_named,
 )
 from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.trial import held_file
+from icevirt.api.dataset.trial import file_held_back
 from icevirt.api.recipe import toml
 from icevirt.archive import catalog as schema
 from icevirt.archive.scanned import SourceFile
@@ -47,7 +47,7 @@ from icevirt.spark.foreach_batch import FilesAppender
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below
 from icevirt.tasks.table_query import TableQuery
-from icevirt.tasks.table_rows import planned, rows_of
+from icevirt.tasks.table_rows import plan_shares, rows_of
 from living.watching import watching
 from servers.listeners import Listener, listening
 
@@ -169,7 +169,7 @@ def forge(world, forgery):
     if "list" in forgery.parts:
         known = [*read_listing(work, record["listing"]).files]
         files = [*known, file] if forgery.is_last else [file, *known]
-        record["listing"] = digest_of(listed(files))
+        record["listing"] = digest_of(identify_files(files))
         write_listing(work, record["listing"], files)
         record |= {"files": len(files), "tail": ""}
     if "recipe" in forgery.parts:
@@ -185,7 +185,7 @@ def forge(world, forgery):
             "combine": {**record.get("combine", {}), "containers": [[url, "theirs"]]},
         }
     if "held" in forgery.parts:
-        record["held"] = left_out.keep_held(storage, [held_file(file, "x", "y")])
+        record["held"] = left_out.keep_held(storage, [file_held_back(file, "x", "y")])
     if "scans" in forgery.parts:  # a file of the archive is described as another one
         scans = Below(storage, CATALOG)
         mine = world.archive / "day2.nc"
@@ -252,7 +252,7 @@ def corrected(world):
 def tables(world):
     storage = LocalStorage(world.repo)
     for table in ("references", "arrays", "snapshots"):
-        for share in planned(storage, TableQuery.of(table), at_most=4):
+        for share in plan_shares(storage, TableQuery.of(table), at_most=4):
             list(rows_of(share))
 
 

@@ -24,7 +24,7 @@ from builds.support import (
 )
 from icevirt import errors
 from icevirt.api.dataset import flat, trial, update_steps
-from icevirt.api.dataset.left_out import held_files
+from icevirt.api.dataset.left_out import read_held
 from icevirt.api.dataset.planning import plan_files
 from icevirt.api.dataset.target import Target
 from icevirt.errors import InvalidInputError, RepositoryNotFoundError
@@ -55,7 +55,7 @@ def tip(repo):
 def held(repo):
     storage = LocalStorage(repo)
     target = Target.look(storage, branch="main", group="/", mode="w")
-    found = held_files(storage, target.held_back()[0])
+    found = read_held(storage, target.find_held_back()[0])
     return {Path(each.url).name: each.code for each in found}
 
 

@@ -15,7 +15,7 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.write_tasks import balanced, drafts, write_items
+from icevirt.planning.schedule.write_tasks import balance, drafts, write_items
 from icevirt.storage.memory import MemoryStorage
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)
@@ -56,7 +56,7 @@ def time(values, **changes):
         codecs=BYTES,
         fill_value=0.0,
         attributes=Attributes(values={"units": "days since 2000-01-01"}),
-        references=ChunkTable.inlined(index=np.zeros((1, 1)), chunks=[raw]),
+        references=ChunkTable.of_inline(index=np.zeros((1, 1)), chunks=[raw]),
         whole=True,
         labels=raw,
         labels_dtype="<f8",
@@ -328,7 +328,7 @@ def test_labels_are_ordered_as_they_decode():
             data_type="int8",
             labels=raw,
             labels_dtype="|i1",
-            references=ChunkTable.inlined(index=np.zeros((1, 1)), chunks=[raw]),
+            references=ChunkTable.of_inline(index=np.zeros((1, 1)), chunks=[raw]),
             attributes=Attributes(values=attrs),
         )
         return file(number, lambda u: data(u, 1), label)  # fmt: skip
@@ -372,7 +372,7 @@ def test_items_cover_every_window_once_and_share_small_manifests():
     made = plan(*(step(n, float(n), static) for n in range(5)))
     items = list(write_items(made))
     assert [len(item.windows) for item in items] == [2, 1]
-    assert sum(len(pile) for pile in balanced(made, list(drafts(made)), 3)) == len(items)
+    assert sum(len(pile) for pile in balance(made, list(drafts(made)), 3)) == len(items)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4, 7, 100])

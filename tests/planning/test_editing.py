@@ -19,7 +19,7 @@ from builds.support import (
 from grouping import grouped
 from icevirt import errors
 from icevirt.planning.edits.file_edits import FileEdit
-from icevirt.planning.edits.renames import edited
+from icevirt.planning.edits.renames import apply_edits
 from planning.test_combine import data, file, time
 from planning.test_routes import planned, written
 
@@ -359,7 +359,7 @@ def test_an_array_with_two_names_is_found_on_both_ways():
     swap = FileEdit(rename=(("a", "b"), ("b", "a")))
 
     def change(facts):
-        return edited(facts, [FileEdit(), swap], np.arange(7) % 2)
+        return apply_edits(facts, [FileEdit(), swap], np.arange(7) % 2)
 
     catalog, plan = planned(files, change=change, max_references=3)
     direct = written(catalog, plan, shuffled=False)

@@ -190,7 +190,7 @@ def test_values_that_the_scan_read_are_of_the_era_around_them():
     def stored(number):
         from icevirt.model.chunks import ChunkTable
 
-        table = ChunkTable.inlined(index=np.zeros((1, 2)), chunks=[raw])
+        table = ChunkTable.of_inline(index=np.zeros((1, 2)), chunks=[raw])
         return step(number, **(whole | {"references": table}))
 
     files = [step(0), stored(1), step(2, **SHUFFLED), stored(3), stored(4)]
@@ -366,7 +366,7 @@ def test_a_report_stays_short_and_counts_the_rest(monkeypatch):
     found = [step(n, attributes=Attributes(values={"scale_factor": 1.0 + n})) for n in range(6)]
     asked = wish()
     ready = prepare(facts_of(found), asked)
-    eras = report.described(ready, part(ready, asked), asked, limit=2)
+    eras = report.describe_eras(ready, part(ready, asked), asked, limit=2)
     assert (eras.count, len(eras.eras)) == (6, 2)
 
 

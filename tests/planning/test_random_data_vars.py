@@ -61,7 +61,7 @@ def array(url, name, own, attributes, *, whole, value):
         ),
         digest=value,
     )
-    raw = ChunkTable.inlined(
+    raw = ChunkTable.of_inline(
         index=np.zeros((1, len(own)), int), chunks=[bytes(4 * int(np.prod(shape)))]
     )
     return replace(made, references=raw, whole=True) if whole else made

@@ -18,7 +18,7 @@ from builds.support import (
     write_days,
 )
 from grouping import combine_spec
-from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
+from icevirt.archive.blocks.cutting import dumps, join, loads, part_of
 from icevirt.archive.blocks.packing import Block, unpack
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import ScanOutcome
@@ -368,7 +368,7 @@ def test_a_block_travels_as_it_is(block):
 @pytest.mark.ci
 @given(st.lists(blocks(), min_size=1, max_size=4), st.randoms())
 def test_blocks_are_cut_and_joined_without_loss(several, random):
-    whole = joined(several)
+    whole = join(several)
     assert meaning(whole) == [row for block in several for row in meaning(block)]
     rows = np.array(random.sample(range(len(whole)), len(whole) // 2), np.int64)
     part = part_of(whole, rows, whole.file[rows])

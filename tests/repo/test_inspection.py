@@ -19,7 +19,7 @@ def busy(repo, source, official):
     session = repo.writable_session("main")
     session.add_group("/", group_json(title="x"))
     session.add_array("/v", array_json(), source.table(range(4)))
-    inline = ChunkTable.inlined(index=np.array([[1]]), chunks=[b"\1\0\0\0" * 12])
+    inline = ChunkTable.of_inline(index=np.array([[1]]), chunks=[b"\1\0\0\0" * 12])
     session.add_array("/deep/inline", array_json(), inline)
     first = session.commit("ours", {"k": [1, {"a": None}]})
     theirs = official()

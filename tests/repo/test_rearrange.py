@@ -31,7 +31,7 @@ def filled(repo, source):
     session.add_group("/other", group_json(x=1))
     index = np.array([[0, 0], [0, 2], [1, 1], [2, 0], [3, 3]])
     chunks = [np.int32(n).tobytes() for n in range(5)]
-    inline = ChunkTable.inlined(index=index, chunks=chunks)
+    inline = ChunkTable.of_inline(index=index, chunks=chunks)
     session.add_array("/grid", array_json((4, 4), (1, 1)), inline)
     session.commit("filled")
     return repo

@@ -78,7 +78,7 @@ def test_lookups_across_many_manifests_agree_with_the_whole_table(repo, source):
     kinds = rng.random(len(index)) < 0.3
     session.add_array("/a", array_json((20, 30), (1, 1)), source.table(index[kinds], per_chunk=1))
     chunks = [bytes([n % 256, 0, 0, 0]) for n in range(int((~kinds).sum()))]
-    session.set_chunks("/a", ChunkTable.inlined(index=index[~kinds], chunks=chunks))
+    session.set_chunks("/a", ChunkTable.of_inline(index=index[~kinds], chunks=chunks))
     session.commit("a")
     session = repo.writable_session("main")
     assert len(session.array("/a").manifests) == 56
@@ -209,7 +209,7 @@ def test_references_outside_every_container_name_the_remedy(session, source, tmp
 
 
 def test_a_reference_of_no_bytes_is_refused(session, source):
-    table = ChunkTable.inlined(index=np.array([[0]]), chunks=[b""])
+    table = ChunkTable.of_inline(index=np.array([[0]]), chunks=[b""])
     with pytest.raises(InvalidInputError, match="no bytes"):
         session.set_chunks("/g/a", table)
 

@@ -52,7 +52,7 @@ def in_thread(act, *arguments):
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
 def test_a_chunk_written_while_another_thread_looks_is_committed(repo, session, monkeypatch, look):
     written(session, 0, 1)
-    writes, join = [], chunk_tables.overlaid
+    writes, join = [], chunk_tables.overlay_all
 
     def overlaid(layers):
         joined = join(layers)
@@ -60,7 +60,7 @@ def test_a_chunk_written_while_another_thread_looks_is_committed(repo, session, 
             writes.append(in_thread(written, session, 2))
         return joined
 
-    monkeypatch.setattr(chunk_tables, "overlaid", overlaid)
+    monkeypatch.setattr(chunk_tables, "overlay_all", overlaid)
     look(session)
     writes[0].result()
     session.commit("chunks")

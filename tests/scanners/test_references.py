@@ -15,7 +15,7 @@ from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
 from icevirt_scanners.hdf5 import libhdf5_values, representation
-from icevirt_scanners.hdf5.chunked import stored_chunks
+from icevirt_scanners.hdf5.chunked import read_index
 from scanners.materialise import materialise
 
 MIB = 1024 * 1024
@@ -223,11 +223,11 @@ class Dataset:
 
 def test_a_chunk_off_the_grid_is_damage_and_one_outside_the_shape_is_not_read():
     by_libhdf5 = SimpleNamespace(raw=None, header=lambda _: None, options=ScannerOptions())
-    stored = stored_chunks(Dataset((0, 0), (4, 0), (2, 2)), by_libhdf5)
+    stored = read_index(Dataset((0, 0), (4, 0), (2, 2)), by_libhdf5)
     assert stored.index.tolist() == [[0, 0], [1, 1]]
     assert stored.offset.tolist() == [0, 200]
     with pytest.raises(ValueError, match="chunk grid"):
-        stored_chunks(Dataset((0, 0), (2, 1)), by_libhdf5)
+        read_index(Dataset((0, 0), (2, 1)), by_libhdf5)
 
 
 @given(length=st.integers(1, 5000), limit=st.integers(1, 6000))

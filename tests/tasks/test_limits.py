@@ -17,7 +17,7 @@ from icevirt.catalog.parts import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
 from icevirt.scan.options import ScanOptions
-from icevirt.tasks.forkserver import limited_memory
+from icevirt.tasks.forkserver import limit_memory
 from tasks.stub_scanner import install
 
 
@@ -105,11 +105,11 @@ def test_a_build_that_left_files_out_is_no_longer_the_same_with_more_time(tmp_pa
 @pytest.mark.ci
 def test_memory_is_limited_in_the_block_alone():
     before = bytearray(1 << 20)
-    with limited_memory(200 << 20):
+    with limit_memory(200 << 20):
         assert len(bytearray(100 << 20)) == 100 << 20
         with pytest.raises(MemoryError):
             bytearray(300 << 20)
-        with limited_memory(8 << 30), pytest.raises(MemoryError):
+        with limit_memory(8 << 30), pytest.raises(MemoryError):
             bytearray(300 << 20)  # the outer limit holds
     assert len(before + bytearray(300 << 20)) == 301 << 20
 

@@ -15,7 +15,7 @@ from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.write_tasks import balanced, bundles, drafts
+from icevirt.planning.schedule.write_tasks import balance, bundles, drafts
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import window_tables, write_manifests
 from icevirt.tasks.chunk_encoding import encode_chunks
@@ -39,7 +39,7 @@ def run(
     facts = closed_of(catalog, names).facts
     plan = combine_eras(facts, combine_spec(concat_dim=dim, **wish))
     repo = MemoryStorage() if repo is None else repo
-    (pile,) = balanced(plan, list(drafts(plan)), 1)
+    (pile,) = balance(plan, list(drafts(plan)), 1)
     task = write_manifests.WriteTask(
         parcels=tuple(map(PackedTasks.of, bundles(plan, pile, FileRows.of(plan.files)))),
         catalog=catalog,
@@ -139,7 +139,7 @@ def test_a_last_file_stored_whole_is_encoded_for_the_grid_of_the_others():
             1,
             whole=True,
             codecs=BYTES,
-            references=ChunkTable.inlined(index=np.zeros((1, 2)), chunks=[values.tobytes()]),
+            references=ChunkTable.of_inline(index=np.zeros((1, 2)), chunks=[values.tobytes()]),
         ),
         time([5.0]),
     )

@@ -9,7 +9,7 @@ import pytest
 
 import icevirt
 from icevirt.api.commit_options import OBJECTS
-from icevirt.archive.options import declared, spelled
+from icevirt.archive.options import declare, spelled
 from icevirt.errors import ArgumentError, InvalidInputError
 
 EVERY = [pytest.param(options, id=options.__name__) for options in OBJECTS]
@@ -63,13 +63,13 @@ def test_options_are_frozen_equal_by_value_and_pickle(options):
     made = options()
     assert made == options.of(None) == options.of({}) == pickle.loads(pickle.dumps(made))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(made, declared(options)[0].name, "x")
+        setattr(made, declare(options)[0].name, "x")
     assert repr(made) == f"{options.__name__}()"
 
 
 @pytest.mark.parametrize("options", EVERY)
 def test_every_default_is_a_value_that_the_option_takes(options):
-    for each in declared(options):
+    for each in declare(options):
         assert each.check(each.default) == each.default
         assert each.option.doc.endswith(".")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icevirt.remedy_notation import COMMAND, REPOSITORY, in_flags, in_python, shown
+from icevirt.remedy_notation import COMMAND, REPOSITORY, in_flags, in_python, show_remedy
 
 FLAGS = {"values": "--values", "references": "--references", "number": "-n", "n": "-n"}
 BOTH = {  # as written: in Python, on the command line
@@ -46,11 +46,11 @@ BOTH = {  # as written: in Python, on the command line
 @pytest.mark.parametrize("text", BOTH)
 def test_each_surface_shows_its_own_half(text):
     python, command = BOTH[text]
-    assert in_python(text) == python == shown(text)
+    assert in_python(text) == python == show_remedy(text)
     assert in_flags(text, FLAGS) == command
     token = COMMAND.set(FLAGS)
     try:
-        assert shown(text) == command
+        assert show_remedy(text) == command
     finally:
         COMMAND.reset(token)
 
@@ -58,7 +58,7 @@ def test_each_surface_shows_its_own_half(text):
 def test_commands_name_the_repository_of_the_command_that_runs():
     command, repository = COMMAND.set({}), REPOSITORY.set("my repo")
     try:
-        assert shown("icevirt.log(repo) (icevirt log REPO) lists them.") == (
+        assert show_remedy("icevirt.log(repo) (icevirt log REPO) lists them.") == (
             "icevirt log 'my repo' lists them."
         )
     finally:

@@ -210,7 +210,7 @@ def is_away(one: Range | Exception | None) -> TypeIs[RemoteRange]:
     return not (one is None or isinstance(one, Exception | InMemory | InObject | InSource))
 
 
-def waited(ranges: Sequence[Range | None]) -> list[Body | None]:
+def wait_for_all(ranges: Sequence[Range | None]) -> list[Body | None]:
     """Return the bytes of all ranges; what lies elsewhere is fetched together."""
     found = [None if one is None or is_away(one) else one.wait() for one in ranges]
     away = [(row, one) for row, one in enumerate(ranges) if is_away(one)]

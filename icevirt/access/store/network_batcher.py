@@ -211,4 +211,4 @@ async def _given(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> N
 
 def _within(part: RemoteRange, windows: Sequence[_Window]) -> Body | Exception:
     """Return a range out of windows that arrived."""
-    return remote.assembled(part, [each.answer.result() for each in windows])
+    return remote.assemble(part, [each.answer.result() for each in windows])

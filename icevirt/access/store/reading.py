@@ -26,7 +26,7 @@ from icevirt.access.store.keys import (
     parse,
     sort_out,
 )
-from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, waited
+from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, wait_for_all
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Boxes
@@ -56,7 +56,7 @@ class SessionReader:
 
     def read_all(self, requests: Sequence[Request]) -> list[Body | None]:
         """Return the value of each request; None where nothing was written."""
-        return waited(self.locate(sort_out(requests)))
+        return wait_for_all(self.locate(sort_out(requests)))
 
     def locate(self, wanted: GroupedRequests) -> list[Range | None]:
         """Say for each request where its bytes are; None where nothing was written.

@@ -118,7 +118,7 @@ class RequestBatcher:
         def work(wanted: GroupedRequests) -> list[Outcome]:
             return self._threads.read_here(self._locate(wanted))
 
-        task = started(_or_error(work, wanted, len(waiting)), self._tasks)
+        task = start_task(_or_error(work, wanted, len(waiting)), self._tasks)
         # called even where the task was cancelled before it began
         task.add_done_callback(partial(self._looked_up, waiting, arrays, loop))
 
@@ -146,7 +146,7 @@ class RequestBatcher:
     def _read(self, pairs: Sequence[tuple[_Waiting, Outcome]], loop: AbstractEventLoop) -> None:
         """Begin to read what has to be waited for."""
         if slow := self._send_away(pairs, loop):
-            task = started(self._threads.read(slow), self._tasks)
+            task = start_task(self._threads.read(slow), self._tasks)
             task.add_done_callback(partial(_ended, [waiting for waiting, _ in slow]))
 
     def _send_away(
@@ -158,7 +158,7 @@ class RequestBatcher:
             return list(pairs)
         from icevirt.access.store.network_batcher import NetworkBatcher
 
-        self._away.setdefault(loop, NetworkBatcher(started)).fetch(away)
+        self._away.setdefault(loop, NetworkBatcher(start_task)).fetch(away)
         return [pair for pair in pairs if not is_away(pair[1])]
 
     def _locate(self, wanted: GroupedRequests) -> list[Outcome]:
@@ -286,7 +286,7 @@ _background: WeakSet[Task[Any]] = WeakSet()
 _readers: WeakKeyDictionary[AbstractEventLoop, set[CodeType]] = WeakKeyDictionary()
 
 
-def started[T](work: Coroutine[Any, Any, T], tasks: set[Task[Any]]) -> Task[T]:
+def start_task[T](work: Coroutine[Any, Any, T], tasks: set[Task[Any]]) -> Task[T]:
     """Start a task and keep it among others until it is done: the loop has no strong reference."""
     task = asyncio.get_running_loop().create_task(work)
     tasks.add(task)

@@ -60,12 +60,12 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
-        from icevirt.connect.urls import is_url, spelled
+        from icevirt.connect.urls import is_url, spell
         from icevirt.storage.constructors import storage_of
         from icevirt.wire.header import MAGIC
 
         try:
-            name = spelled(os.fspath(filename_or_obj))
+            name = spell(os.fspath(filename_or_obj))
             if is_url(name) and not name.startswith("file://"):
                 return False
             head = storage_of(filename_or_obj).get_range("repo", offset=0, length=len(MAGIC))

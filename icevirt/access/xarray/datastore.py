@@ -32,7 +32,7 @@ from icevirt.model.attributes import (
     FILL,
     Attributes,
     dtype_metadata,
-    recorded_order,
+    read_order,
     restore,
 )
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of, using
@@ -97,7 +97,7 @@ class IcevirtDataStore(AbstractDataStore):
     def get_attrs(self) -> Mapping[str, Any]:
         """Return the attributes of the group."""
         with using(self._group):
-            return shown(document_of(self._group))
+            return file_attributes(document_of(self._group))
 
     def get_dimensions(self) -> Mapping[str, int]:
         """Return the lengths of all dimensions."""
@@ -115,7 +115,7 @@ class IcevirtDataStore(AbstractDataStore):
             if isinstance(node, ArrayNode) and paths.parent(node.path) == self._group.path
         ]
         with using(self._group):
-            place = recorded_order(document_of(self._group))
+            place = read_order(document_of(self._group))
         found.sort(key=lambda node: place.get(paths.name(node.path), math.inf))
         return {paths.name(node.path): self._variable(node) for node in found}
 
@@ -128,7 +128,7 @@ class IcevirtDataStore(AbstractDataStore):
             document, encoding = document_of(node), _encoding(array, dims)
             if (metadata := dtype_metadata(document)) is not None:
                 encoding["dtype"] = np.dtype(array.dtype, metadata=metadata)
-            return Variable(dims, data, shown(document, lazy.dtype), encoding)
+            return Variable(dims, data, file_attributes(document, lazy.dtype), encoding)
 
     def _dims(self, node: ArrayNode) -> tuple[str, ...]:
         """Return the dimension names; unnamed ones are shared by length, as netCDF does it."""
@@ -214,7 +214,9 @@ def _view(array: Any, key: indexing.ExplicitIndexer) -> Any:
             return array
 
 
-def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
+def file_attributes(
+    metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None
+) -> dict[str, Any]:
     """Return the attributes of a zarr.json document as the source file had them.
 
     Repositories written by other tools carry no dtypes. Their attributes stay as JSON gave them,

@@ -197,7 +197,7 @@ def _as_slice(at: NDArray[np.int64]) -> slice | NDArray[np.int64]:
     return at
 
 
-def shared(
+def share_encoding(
     parts: Sequence[Variable | None],
     steps: EraSteps | None = None,
     *,

@@ -25,7 +25,7 @@ from icevirt.access.xarray.era_arrays import (
     EraSteps,
     SameArray,
     equal,
-    shared,
+    share_encoding,
     with_durations,
 )
 from icevirt.archive.eras import ERA, MARK
@@ -318,7 +318,7 @@ class _Concatenation:
             there = shown.isel({self._dim: missing[0]})
             fill = there.to_numpy().reshape(-1)[0]
         array = EraArray(parts, steps, axis=axis, dtype=shown.dtype, fill=fill)
-        encoding = shared(parts, steps, axis=axis, dims=shown.dims)
+        encoding = share_encoding(parts, steps, axis=axis, dims=shown.dims)
         if name == self._dim:
             labels = array[indexing.BasicIndexer((slice(None),))]
             return Variable(shown.dims, labels, shown.attrs, encoding)
@@ -332,7 +332,7 @@ class _Concatenation:
         data: Any = indexing.LazilyIndexedArray(array)
         if shown.dims == (name,):
             data = array[indexing.BasicIndexer((slice(None),))]
-        return Variable(shown.dims, data, shown.attrs, shared(parts))
+        return Variable(shown.dims, data, shown.attrs, share_encoding(parts))
 
 
 def _said(variable: Variable) -> dict[str, Any]:

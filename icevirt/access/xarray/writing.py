@@ -23,9 +23,9 @@ from icevirt.model.attributes import (
     MISSING,
     Attributes,
     dtype_metadata,
+    read_dtypes,
+    read_replacements,
     readable,
-    recorded_dtypes,
-    recorded_replacements,
     with_enumeration,
 )
 from icevirt.model.paths import problem
@@ -223,7 +223,7 @@ def _record(
     held = dict(document.get("attributes") or {})
     if new is not None and MISSING in ours.dtypes:
         held[MISSING] = ours.values[MISSING]
-    dtypes, replaced = {**recorded_dtypes(document), **ours.dtypes}, recorded_replacements(document)
+    dtypes, replaced = {**read_dtypes(document), **ours.dtypes}, read_replacements(document)
     shown = Attributes(
         values=held,
         dtypes={name: dtypes[name] for name in (*held, *replaced) if name in dtypes},

@@ -16,7 +16,7 @@ from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.errors import InvalidInputError, NotFoundError, NothingListedError
 from icevirt.objects.answers import GONE
 from icevirt.objects.source_lists.listing import (
-    changed_since,
+    find_changes,
     is_since,
     list_sources,
 )
@@ -155,7 +155,7 @@ def refuse_many(vanished: int, held: int, allowed: int | str | None) -> None:
 # -- provisional files ---------------------------------------------------------------------------
 
 
-def superseded(
+def find_superseded(
     urls: Iterable[str], final: Iterable[str], rules: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the provisional files that have a final version, with its URL.
@@ -205,7 +205,7 @@ def rules_of(given: Mapping[str, str] | None) -> dict[str, str]:
     return rules
 
 
-def ruled(
+def apply_rules(
     found: Changes, held: Mapping[str, SourceFile], out: frozenset[str], rules: Mapping[str, str]
 ) -> Changes:
     """Leave out provisional files whose final versions are known."""
@@ -214,8 +214,8 @@ def ruled(
     gone = {file.url for file in found.vanished}
     finals = [url for url in held if url not in out and url not in gone]
     urls = [*held, *(file.url for file in found.candidates)]
-    better = superseded(urls, finals, rules)
-    coming = superseded(urls, [*finals, *(file.url for file in found.added)], rules)
+    better = find_superseded(urls, finals, rules)
+    coming = find_superseded(urls, [*finals, *(file.url for file in found.added)], rules)
     return replace(
         found,
         added=tuple(file for file in found.added if file.url not in better),
@@ -225,7 +225,7 @@ def ruled(
     )
 
 
-def rescanned(
+def count_rescanned(
     found: Changes,
     listed: Mapping[str, SourceFile],
     held: Mapping[str, SourceFile],
@@ -343,7 +343,7 @@ def list_again(
         for file in unnamed
         if file.url not in elsewhere and all(is_since(each, file.url, since) for each in folders)
     ]
-    how = changed_since(rest)
+    how = find_changes(rest)
     gone = frozenset(url for url, text in how.items() if text == GONE)
     for file in rest:
         if file.url not in how:

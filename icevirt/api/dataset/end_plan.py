@@ -13,11 +13,11 @@ import numpy as np
 from icevirt.api.dataset.events import Clock
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.records import RecordedBuild, identity_by
-from icevirt.api.dataset.replacing import kept_in
-from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_missing
+from icevirt.api.dataset.replacing import rules_in
+from icevirt.api.dataset.scanning import Scan, close_catalog, scan_missing
 from icevirt.api.dataset.stored_tail import ManifestReads
 from icevirt.api.dataset.tail import TailState
-from icevirt.api.dataset.target import Target, made_by
+from icevirt.api.dataset.target import Target, nodes_of
 from icevirt.archive.catalog import path_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, FileRows
@@ -31,7 +31,7 @@ from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.objects.source_access import in_force
 from icevirt.planning.axes.axis_ends import new_gaps
-from icevirt.planning.combine.combine import combined
+from icevirt.planning.combine.combine import combine_prepared
 from icevirt.planning.combine.prepare import prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.lengthened import Lengthened, OtherwiseError, steps_behind
@@ -39,13 +39,13 @@ from icevirt.planning.schedule.write_tasks import bundle, few_drafts
 from icevirt.repo.assets import Assets
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.write_manifests import AddedChunks, WriteTask, added_chunks
+from icevirt.tasks.write_manifests import AddedChunks, WriteTask, add_chunks
 from icevirt.versioning.merge.kept_nodes import (
     Claim,
     attributes_of,
+    find_moved_manifests,
     losses,
-    moved_manifests,
-    planned_attributes,
+    read_planned_attributes,
     settled,
 )
 
@@ -121,7 +121,7 @@ def borrow(request: Request, new: Sequence[SourceFile], into: MemoryStorage) -> 
     return frozenset(paths)
 
 
-def scanned_ends(scan: Scan, *, most: int) -> ClosedCatalog:
+def scan_ends(scan: Scan, *, most: int) -> ClosedCatalog:
     """Scan the new files, unless these are more than a few; return their facts and the ends'.
 
     Raises:
@@ -135,7 +135,7 @@ def scanned_ends(scan: Scan, *, most: int) -> ClosedCatalog:
         raise OtherwiseError(f"more than {most:,} files are to be scanned")
     scan_missing(executor, scan)
     try:
-        closed = closed_catalog(executor, scan)
+        closed = close_catalog(executor, scan)
     except IcevirtError as error:
         raise OtherwiseError(error.what) from error
     if closed.bad:
@@ -143,7 +143,7 @@ def scanned_ends(scan: Scan, *, most: int) -> ClosedCatalog:
     return closed
 
 
-def planned_ends(
+def plan_ends(
     job: Appending, scan: Scan, closed: ClosedCatalog
 ) -> tuple[CatalogFacts, BuildPlan, int | None, tuple[str, ...]]:
     """Combine the files at the ends with the new ones.
@@ -163,14 +163,14 @@ def planned_ends(
     spec = replace(
         job.request.choices.spec(scan.options.concat_dims, group=group),
         build_id=build_id,
-        kept=kept_in(job.tip.below(job.target.group), job.record, job.target.group),
+        kept=rules_in(job.tip.below(job.target.group), job.record, job.target.group),
     )
     try:
         facts, spec = job.request.choices.edits.applied(facts, spec)
         prepared = prepare(facts, spec)
         refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
         # a plan with a step for each that lies between the ends would be as long as the dataset
-        plan = combined(prepared, replace(spec, spacing={}))
+        plan = combine_prepared(prepared, replace(spec, spacing={}))
         steps = steps_behind(prepared, spec, len(job.state.ends))
     except IcevirtError as error:
         raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error
@@ -187,7 +187,7 @@ def planned_ends(
     )
     there = next((length for length in lengths if length is not None), None)
     gaps = tuple(new_gaps(prepared.facts, axis, ends, there))
-    plan = job.request.commit.named_containers.contained(facts, plan)
+    plan = job.request.commit.named_containers.put_into_containers(facts, plan)
     return prepared.facts, plan, steps, gaps if steps is None else ()
 
 
@@ -202,7 +202,7 @@ def look_at_others(
     for path, raw in plan.groups.items():
         node = job.tip.find(path)
         there = attributes_of(node) if isinstance(node, GroupNode) else {}
-        for name in planned_attributes(raw):
+        for name in read_planned_attributes(raw):
             if name not in there:
                 raise OtherwiseError(f"others removed the attribute {name} of {path}")
     notes = beside(job, plan, growth, job.tip)
@@ -243,16 +243,16 @@ def _edited(job: Appending, plan: BuildPlan) -> dict[str, str]:
     claim = Claim(
         group=job.target.group,
         replaces=True,
-        made=made_by(job.assets, job.last, plan.group),
+        made=nodes_of(job.assets, job.last, plan.group),
     )
-    moved = job.target.rearranged(job.last, moved_manifests(job.tip, claim))
+    moved = job.target.find_rearranged(job.last, find_moved_manifests(job.tip, claim))
     arrays = {array.path: job.tip.node(array.path).user_data for array in plan.arrays}
     found = settled(job.tip, claim, groups=plan.groups, arrays=arrays)
     undone = losses(job.tip, claim, found, groups=plan.groups, arrays=arrays, rearranged=moved)
     return {each.path: each.what for each in undone if each.path in arrays}
 
 
-def added_by(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedChunks:
+def collect_added(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedChunks:
     """Return the references and values of the new files.
 
     Raises:
@@ -270,7 +270,7 @@ def added_by(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedChunks
         reading=Reading(group=job.request.options.group, limits=limits, access=in_force()),
     )
     added, rows = growth.added(plan), FileRows.of(plan.files)
-    found = added_chunks(task, (bundle(added, [draft], rows) for draft in few_drafts(added)))
+    found = add_chunks(task, (bundle(added, [draft], rows) for draft in few_drafts(added)))
     counts: Counter[ObjectId8] = Counter()
     for key, table in found.references:
         counts[key] += len(table)

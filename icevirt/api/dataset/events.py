@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from icevirt.archive.reports.build import BadFile, BuildReport, Progress
 from icevirt.errors import IcevirtError
-from icevirt.redaction import redacted
+from icevirt.redaction import redact
 
 LOG = logging.getLogger("icevirt")
 LOG.addHandler(logging.NullHandler())  # silent without a handler of the application
@@ -38,7 +38,7 @@ def tell(event: str, level: int = logging.INFO, /, **fields: Any) -> None:
     """
     if not LOG.isEnabledFor(level):
         return
-    shown = redacted(fields)
+    shown = redact(fields)
     text = ", ".join(f"{name}={value}" for name, value in shown.items() if name != _FIXES)
     extra = {"event": event, "fields": shown}
     LOG.log(level, "%s", f"{event}: {text}" if text else event, extra=extra)

@@ -13,12 +13,12 @@ from itertools import chain
 from typing import Any, Literal
 
 from icevirt.api.choices import outside
-from icevirt.api.dataset.records import BUILD_ID, digest_of, listed, recorded_options
+from icevirt.api.dataset.records import BUILD_ID, digest_of, identify_files, options_of
 from icevirt.api.sources.inputs import Inputs
 from icevirt.api.trust.readable_places import REBUILD
 from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing, Known, look_up, read_listing, write_listing
-from icevirt.catalog.parts import described_scans
+from icevirt.catalog.parts import read_scans
 from icevirt.errors import (
     FormatError,
     InvalidInputError,
@@ -105,7 +105,7 @@ def files_of_build(storage: Storage, record: Mapping[str, Any]) -> FileListing:
             missing=error.facts.get("path"),
         ) from error
     whole, count = found.whole
-    if whole and digest_of(listed(found.files[at] for at in range(count))) != whole:
+    if whole and digest_of(identify_files(found.files[at] for at in range(count))) != whole:
         raise FormatError(
             "the list of a dataset's files is not the one that its snapshot names",
             do=REBUILD,
@@ -132,7 +132,7 @@ class Compared:
     excluded: int = 0  # that the dataset does not hold, and must not
 
 
-def compared(
+def compare(
     given: Iterable[SourceFile],
     held: Mapping[str, SourceFile],
     bad: frozenset[str],
@@ -158,7 +158,7 @@ def compared(
     return Compared(new=tuple(new), known=known, changed=changed, now=tuple(now), excluded=left)
 
 
-def known_of(
+def compare_by_index(
     storage: Storage, pieces: Sequence[tuple[str, int]], count: int, given: Sequence[SourceFile]
 ) -> Compared | None:
     """Compare files with those of a dataset without reading which these are.
@@ -195,7 +195,7 @@ def difference(now: SourceFile, before: SourceFile) -> str | None:
     return change(now, before)
 
 
-def merged(
+def merge(
     held: Iterable[SourceFile], now: Iterable[SourceFile], new: Iterable[SourceFile]
 ) -> SourceFiles:
     """Return the files of a dataset that grows: those that are scanned again keep their place."""
@@ -228,7 +228,7 @@ class GrowingSources:
         """
         given = () if self.inputs is None else outside(self.storage, self.inputs.files())
         held = {file.url: file for file in self.listing.files}
-        found = compared(given, held, self.bad, self.excluded)
+        found = compare(given, held, self.bad, self.excluded)
         if found.changed and self.on_changed == "refuse":
             raise _refusal_of(found, len(held))
         self._found = found
@@ -249,7 +249,7 @@ class GrowingSources:
         """Return all files; a second time, those that the caller named are looked at again."""
         found = self.look() if self._found is None else self._found
         self._found = None
-        return merged(self.listing.files, self.again(found), found.new)
+        return merge(self.listing.files, self.again(found), found.new)
 
 
 def _refusal_of(found: Compared, held: int) -> SourcesChangedError:
@@ -270,9 +270,9 @@ def _refusal_of(found: Compared, held: int) -> SourcesChangedError:
 
 def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]:
     """Return the scans of a catalog that had these options, whatever the versions of scanners."""
-    asked = json.loads(json.dumps(recorded_options(options)["options"]))
+    asked = json.loads(json.dumps(options_of(options)["options"]))
     try:
-        there = described_scans(catalog_)
+        there = read_scans(catalog_)
     except FormatError:
         return ()
     return tuple(sorted(name for name, scan in there.items() if scan["options"] == asked))

@@ -18,13 +18,13 @@ from typing import Any
 from icevirt.amounts import plural
 from icevirt.api.dataset.end_plan import (
     Appending,
-    added_by,
     beside,
     borrow,
+    collect_added,
     look_at_others,
-    planned_ends,
+    plan_ends,
+    scan_ends,
     scan_of,
-    scanned_ends,
 )
 from icevirt.api.dataset.events import Clock, tell
 from icevirt.api.dataset.planning import Request
@@ -33,10 +33,10 @@ from icevirt.api.dataset.replacing import attributes_beside
 from icevirt.api.dataset.stored_tail import ManifestReads, StoredTail, StoredVariables, store_tail
 from icevirt.api.dataset.tail import (
     TailState,
-    described,
+    describe_ends,
     ends_of,
     name_of,
-    packed,
+    pack,
     path_of_tail,
     tail_of,
 )
@@ -56,7 +56,7 @@ from icevirt.model.snapshot import ArrayNode, Snapshot, chunk_extents, document_
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.planning.axes.axis_ends import labels_at_ends
-from icevirt.planning.lengthened import Growing, Lengthened, OtherwiseError, lengthened
+from icevirt.planning.lengthened import Growing, Lengthened, OtherwiseError, lengthen
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.planning.stored_form import forms_of
 from icevirt.repo.assets import Assets
@@ -66,7 +66,7 @@ from icevirt.repo.layout import WORK
 from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Below
 from icevirt.versioning.merge.build_merge import BuiltArray
-from icevirt.versioning.merge.kept_nodes import planned_attributes
+from icevirt.versioning.merge.kept_nodes import read_planned_attributes
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEW = 64
@@ -198,11 +198,11 @@ def _append(job: Appending) -> BuildReport:
     growing = job.pool.submit(grown_listing, work, state.pieces, state.files, job.new)
     with clock.phase("scan"):
         scan = scan_of(job)
-        closed = scanned_ends(scan, most=FEW)
+        closed = scan_ends(scan, most=FEW)
     with clock.phase("plan"):
-        facts, plan, steps, gaps = planned_ends(job, scan, closed)
+        facts, plan, steps, gaps = plan_ends(job, scan, closed)
         forms, ends = forms_of(job.record), len(state.ends)
-        growth = lengthened(plan, facts, ends, state.decided, state.groups, job.tip, steps, forms)
+        growth = lengthen(plan, facts, ends, state.decided, state.groups, job.tip, steps, forms)
         kept_notes, edited = look_at_others(job, plan, growth)
         known = job.target.config.virtual_chunk_containers
         containers = tuple(
@@ -219,7 +219,7 @@ def _append(job: Appending) -> BuildReport:
 
         writes = [job.pool.submit(keep_listing), *_keep_scan(job)]
         writes.append(job.pool.submit(carrying(refuse_changed), job.new))
-        added = added_by(job, plan, growth)
+        added = collect_added(job, plan, growth)
         config = job.target.config
         for each in containers:
             config.set_virtual_chunk_container(each)
@@ -239,7 +239,7 @@ def _append(job: Appending) -> BuildReport:
         )
     grown = _Grown(job=job, facts=facts, plan=plan, growth=growth, tail=stored, edited=edited)
     with clock.phase("commit"):
-        raw = packed(grown.next_state(listing.pieces))
+        raw = pack(grown.next_state(listing.pieces))
         writes += [*stored.writes, job.pool.submit(storage.put, path_of_tail(name_of(raw)), raw)]
         count = sum(len(table) for _, table in added.references)
         record = grown.record(tail=name_of(raw), listing=listing.pieces[-1][0], references=count)
@@ -335,7 +335,7 @@ class _Grown:
             path: replace(each, shape=longer.get(path, each.shape))
             for path, each in job.state.decided.items()
         }
-        _, files, objects = described(job.scratch, plan.files.take(ends), job.state.identity)
+        _, files, objects = describe_ends(job.scratch, plan.files.take(ends), job.state.identity)
         return replace(
             job.state,
             decided=decided,
@@ -374,7 +374,7 @@ class _Grown:
         kept = {
             path: names
             for path, raw in self.plan.groups.items()
-            if (names := attributes_beside(job.tip.find(path), planned_attributes(raw)))
+            if (names := attributes_beside(job.tip.find(path), read_planned_attributes(raw)))
         }
         return found | {"kept": kept} | ({"edited": dict(self.edited)} if self.edited else {})
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from icevirt.api.dataset.records import digest_of
 from icevirt.archive.reports.upkeep import FileHeldBack
-from icevirt.catalog.parquet import opened, telling_damage
+from icevirt.catalog.parquet import open_parquet, telling_damage
 from icevirt.errors import ObjectNotFoundError
 from icevirt.model.json import loads
 from icevirt.repo.layout import WORK
@@ -81,7 +81,7 @@ def exclusions(storage: Storage) -> Iterator[tuple[str, ExclusionNote]]:
         if not info.path.endswith(".parquet"):
             continue
         with telling_damage(info.path):
-            file = opened(storage.get(info.path))
+            file = open_parquet(storage.get(info.path))
             about = json.loads((file.schema_arrow.metadata or {})[_ABOUT])
             urls = tuple(map(str, file.read(columns=["url"])["url"].to_pylist()))
             note = ExclusionNote(
@@ -128,7 +128,7 @@ def keep_held(storage: Storage, files: Iterable[FileHeldBack]) -> str:
     return name
 
 
-def held_files(storage: Storage, name: str) -> tuple[FileHeldBack, ...]:
+def read_held(storage: Storage, name: str) -> tuple[FileHeldBack, ...]:
     """Return the files of a list; none where it cannot be read: they are found again."""
     if not name:
         return ()

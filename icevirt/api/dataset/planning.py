@@ -17,13 +17,13 @@ from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.dataset.files_held import FilesHeld
 from icevirt.api.dataset.records import KeptRecipe, as_choice, digest_of, hints_of, identity_of
-from icevirt.api.dataset.replacing import kept_of
-from icevirt.api.dataset.scanning import Scan, closed_catalog
+from icevirt.api.dataset.replacing import rules_of
+from icevirt.api.dataset.scanning import Scan, close_catalog
 from icevirt.api.dataset.target import Target
 from icevirt.api.sources.inputs import NestedSources
-from icevirt.api.sources.reader_urls import published
+from icevirt.api.sources.reader_urls import publish_plan
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.options import declared
+from icevirt.archive.options import declare
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.scanned import SourceFile, SourceFiles
@@ -94,7 +94,7 @@ class Request:
         lasting = self.spec.dimension_rules.lasting
         combine = self.choices.combine
         spacing = self.spec.spacing or combine.spacing or {}
-        chosen = {each.name: getattr(combine, each.name) for each in declared(type(combine))}
+        chosen = {each.name: getattr(combine, each.name) for each in declare(type(combine))}
         for name in ("rename", "attrs", "preprocess", "max_native_bytes"):
             chosen.pop(name, None)  # the edits hold the first three; the last changes no plan
         resolved: dict[str, JSON] = {
@@ -137,12 +137,14 @@ class Request:
         spec = self.choices.spec(options.concat_dims, group=self.spec.group)
         return replace(self, options=options, spec=spec)
 
-    def published(
+    def publish_plan(
         self, facts: CatalogFacts, plan: BuildPlan
     ) -> tuple[BuildPlan, tuple[SourceFile, ...]]:
         """Return a plan with the URLs that readers will use, and the files that lie there."""
         moved = self.commit.publication.targets(facts, plan)
-        return self.commit.named_containers.contained(facts, published(plan, moved)), moved
+        return self.commit.named_containers.put_into_containers(
+            facts, publish_plan(plan, moved)
+        ), moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -184,9 +186,9 @@ def plan_files(
         UnsupportedError: A variable cannot be as its policy wants it.
     """
     request = request.along(scan.options)
-    closed = closed_catalog(executor, scan, closed)
+    closed = close_catalog(executor, scan, closed)
     nest = None if request.nest is None else request.nest.by_url(scan.files)
-    kept = Kept() if target is None else kept_of(target)
+    kept = Kept() if target is None else rules_of(target)
     spec = replace(request.spec, build_id=build_id, nest=nest, kept=kept)
     dimensions = scan.options.concat_dims
     facts, spec = without_values(closed.facts, spec, request.absent, dimensions)
@@ -196,7 +198,7 @@ def plan_files(
         plan = combine_eras(edited, edited_spec)
     except CombineError as error:
         if explains and error.fixes and len(scan.files) <= _FILES:
-            fixes, why_not = tried(error, planner.refusal)
+            fixes, why_not = try_fixes(error, planner.refusal)
             error.fixes = tuple(fixes)
             error.do = error.do if fixes else f"{error.do} {why_not}".strip()
         raise
@@ -251,7 +253,7 @@ class _Planner:
             build_id=self.spec.build_id,
             nest=self.spec.nest,
         )
-        closed = closed_catalog(self.executor, replace(self.scan, options=options))
+        closed = close_catalog(self.executor, replace(self.scan, options=options))
         facts = _without(closed.facts, arguments.get("scan_options", {}).get("drop_variables", ()))
         plan_once(*choices.edits.applied(facts, replace(spec, kept=self.spec.kept)))
 
@@ -279,7 +281,7 @@ def _without(facts: CatalogFacts, names: tuple[str, ...]) -> CatalogFacts:
     return replace(facts, arrays=facts.arrays.take(rows))
 
 
-def tried(
+def try_fixes(
     error: IcevirtError, refusal: Callable[[Mapping[str, Any]], IcevirtError | None]
 ) -> tuple[list[Fix], str]:
     """Return the fixes that lead to a plan, each with all that it takes; and why one does not.

@@ -21,10 +21,10 @@ from icevirt.api.commit_options import BY_KEYWORD, CommitOptions
 from icevirt.api.dataset.records import KeptRecipe, recipe_named
 from icevirt.api.recipe import VERSION, each_moved, inward, load_recipe, read_recipe, toml
 from icevirt.api.sources.inputs import each_source, is_listable, names_many
-from icevirt.api.trust.made_here import is_remembered, remembered_places
+from icevirt.api.trust.made_here import is_remembered, read_places
 from icevirt.api.trust.readable_places import ReadablePlaces, below, places_named
 from icevirt.archive.options import names
-from icevirt.connect.urls import as_local_path, is_url, spelled
+from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.planning.remedies import of_arguments
 from icevirt.storage.protocol import Storage
@@ -58,7 +58,7 @@ def recipe_of(asked: Asked) -> KeptRecipe:
     return KeptRecipe(toml({"version": VERSION, **dict(_storable(moved))}))
 
 
-def continued_recipe(
+def continue_recipe(
     storage: Storage, record: Mapping[str, Any], asked: Asked, given: Mapping[str, Any]
 ) -> KeptRecipe | None:
     """Return the recipe of a dataset with the options that an append changes.
@@ -124,7 +124,7 @@ def _spell(sources: Any) -> Iterator[str]:
         mark, bare = ("@", text[1:]) if text.startswith("@") else ("", text)
         yield mark + (
             bare
-            if is_url(spelled(bare))
+            if is_url(spell(bare))
             else as_local_path(bare) + ("/" if bare.endswith("/") else "")
         )
 
@@ -168,7 +168,7 @@ class Followed:
     access: Mapping[str, Any] = field(default_factory=dict)
 
 
-def followed(
+def choose(
     storage: Storage,
     record: Mapping[str, Any],
     *,
@@ -191,7 +191,7 @@ def followed(
         InvalidInputError: There is no recipe that may be used, or it names no sources.
         FormatError: The repository's is damaged.
     """
-    allowed = ReadablePlaces.of(authorize, remembered_places(storage.url))
+    allowed = ReadablePlaces.of(authorize, read_places(storage.url))
     if recipe is not None:
         return _own(recipe, group, allowed)
     kept = recipe_named(storage, str(record.get("recipe", "")))

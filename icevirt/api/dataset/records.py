@@ -257,7 +257,7 @@ def keep_record(
     storage.put(f"{FOLDER}/{record['build_id']}.{name}.json", text.encode())
 
 
-def recorded_build(
+def find_build(
     storage: Storage, tip: SnapshotSummary, snapshot: Snapshot, group: str
 ) -> RecordedBuild | None:
     """Return the build of a group that made arrays of a snapshot; None where no record says so.
@@ -298,7 +298,7 @@ def likeness(said: Said, now: Snapshot, group: str) -> tuple[int, int]:
     return shapes, manifests
 
 
-def said_by(build: Snapshot, group: str) -> Said:
+def describe_arrays(build: Snapshot, group: str) -> Said:
     """Return what a record would say of the arrays of a snapshot."""
     return {
         node.path: (node.user_data.decode(), _digest(node.manifests))
@@ -319,7 +319,7 @@ def changed_arrays(
     )
 
 
-def made_any_of(build: SnapshotSummary, snapshot: Snapshot, group: str) -> bool:
+def holds_any_of(build: SnapshotSummary, snapshot: Snapshot, group: str) -> bool:
     """Say whether a snapshot still holds an array that a build made, at its place."""
     build_id = str((provenance_of(build) or {}).get("build_id"))
     return any(node.id == _id_of(build_id, node.path) for node in snapshot.below(group))
@@ -457,7 +457,7 @@ def recipe_named(storage: Storage, digest: str) -> KeptRecipe:
     return found
 
 
-def kept_or_none(storage: Storage, record: Mapping[str, Any]) -> KeptRecipe | None:
+def recipe_or_none(storage: Storage, record: Mapping[str, Any]) -> KeptRecipe | None:
     """Return the recipe of what a build recorded, for a commit that goes on with it."""
     with suppress(InvalidInputError, FormatError):
         return recipe_named(storage, str(record.get("recipe", "")))
@@ -487,19 +487,19 @@ def _as_recorded(labels: Labels) -> JSON:
 
 def identity_of(options: ScannerOptions) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
-    identity = recorded_options(options)
+    identity = options_of(options)
     return digest_of(identity["options"], list(identity["scanners"].items()))
 
 
 def identity_by(options: ScannerOptions, scanners: Mapping[str, Any]) -> str:
     """Return the identity of a scan with the same options, by other versions of scanners."""
-    identity = recorded_options(options)
+    identity = options_of(options)
     order = [*identity["scanners"]]  # metadata of snapshots has none
     known = {name: scanners[name] for name in (*order, *sorted(scanners)) if name in scanners}
     return digest_of(identity["options"], list(known.items()))
 
 
-def recorded_options(options: ScannerOptions) -> dict[str, Any]:
+def options_of(options: ScannerOptions) -> dict[str, Any]:
     """Return what decides how a file is described: options, and scanners with their versions.
 
     How files are combined decides nothing.
@@ -515,6 +515,6 @@ def hints_of(options: ScannerOptions) -> dict[str, Any]:
     return {field.name: getattr(options, field.name) for field in fields(CombineHints)}
 
 
-def listed(files: Iterable[SourceFile]) -> list[list[str | int]]:
+def identify_files(files: Iterable[SourceFile]) -> list[list[str | int]]:
     """Return what identifies the files, for a digest."""
     return [[file.url, file.size, file.etag, file.last_modified] for file in files]

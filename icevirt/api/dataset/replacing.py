@@ -20,7 +20,7 @@ from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot, document_of
 from icevirt.planning.combine.data_vars import Kept, data_vars_of
-from icevirt.planning.edits.file_edits import recorded
+from icevirt.planning.edits.file_edits import read_recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.planning.remedies import build_fix
 from icevirt.planning.stored_form import forms_of
@@ -34,9 +34,9 @@ from icevirt.versioning.merge.kept_nodes import (
     KeptNodes,
     attributes_of,
     coordinates_of,
+    find_moved_manifests,
     is_same,
     losses,
-    moved_manifests,
     settled,
 )
 
@@ -98,7 +98,7 @@ class Replacing:
         changes = [*self._undone(found)]
         if record is not None:
             before = record.get("combine", {}).get("edits")
-            edits = recorded(before), recorded(self.edits)
+            edits = read_recorded(before), read_recorded(self.edits)
             files = record.get("files", 0)
             changes += plan_changes(own, files, self.plan, edits, forms_of(record))
         changes.sort(key=lambda change: not change.stops)
@@ -184,9 +184,9 @@ class Replacing:
         if target.info is None:
             return []
         assets, last = Assets(target.storage), target.last_build()
-        rearranged = moved_manifests(base, claim)
+        rearranged = find_moved_manifests(base, claim)
         if last is not None:
-            rearranged = target.rearranged(last, rearranged)
+            rearranged = target.find_rearranged(last, rearranged)
         undone = losses(
             base,
             claim,
@@ -205,7 +205,7 @@ class Replacing:
 _ERA = re.compile(r"^/era_[0-9]+(?=/)")
 
 
-def kept_of(target: Target) -> Kept:
+def rules_of(target: Target) -> Kept:
     """Return what the last build of the group says of dimensions, nothing where it stays.
 
     Builds of earlier versions gave variables a new dimension where their values differed; what
@@ -215,10 +215,10 @@ def kept_of(target: Target) -> Kept:
     if last is None:
         return Kept()
     nodes = Assets(target.storage).snapshot(last.id).below(target.group)
-    return kept_in(nodes, provenance_of(last) or {}, target.group)
+    return rules_in(nodes, provenance_of(last) or {}, target.group)
 
 
-def kept_in(nodes: Iterable[Node], recorded: Mapping[str, Any], group: str) -> Kept:
+def rules_in(nodes: Iterable[Node], recorded: Mapping[str, Any], group: str) -> Kept:
     """Return what nodes, and what is recorded of their build, say of dimensions."""
     asked = recorded.get("combine", {}).get("data_vars")
     dimensions = {}
@@ -253,7 +253,7 @@ class Carried:
         documents = {path: node.user_data for path, node in claim.made.items()}
         groups = {p: d for p, d in documents.items() if isinstance(claim.made[p], GroupNode)}
         arrays = {p: d for p, d in documents.items() if p not in groups}
-        moved = target.rearranged(last, moved_manifests(base, claim))
+        moved = target.find_rearranged(last, find_moved_manifests(base, claim))
         known = settled(base, claim, groups=groups, arrays=arrays)
         undone = losses(base, claim, known, groups={}, arrays=arrays, rearranged=moved)
         edited = {each.path: each.what for each in undone if each.path in claim.made}
@@ -263,7 +263,7 @@ class Carried:
         record |= origin_of(last, before) | {"kept": dict(_kept(base, claim, groups))}
         record |= {"edited": edited} if edited else {}
         ends = {"tail": before["tail"]} if "tail" in before else {}
-        ends |= {"held": held} if (held := target.held_back()[0]) else {}
+        ends |= {"held": held} if (held := target.find_held_back()[0]) else {}
         return cls(record=record, made=claim.made, edited=edited, ends=ends)
 
     @property

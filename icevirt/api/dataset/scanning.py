@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.amounts import plural
 from icevirt.api.dataset.events import tell, tell_bad_files
-from icevirt.api.dataset.records import identity_of, recorded_options
+from icevirt.api.dataset.records import identity_of, options_of
 from icevirt.archive import catalog as schema
 from icevirt.archive.catalog import parts_of
 from icevirt.archive.facts import CatalogFacts, FileColumns
@@ -28,8 +28,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.catalog import parts
 from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
-from icevirt.catalog.lookup import CatalogLookup, forget, settled
-from icevirt.catalog.parquet import damaged
+from icevirt.catalog.lookup import CatalogLookup, forget, look_up_files
+from icevirt.catalog.parquet import damage_error
 from icevirt.catalog.part_index import IndexWriter
 from icevirt.catalog.parts import describe_scan, note_asked
 from icevirt.errors import (
@@ -42,7 +42,7 @@ from icevirt.errors import (
     StorageError,
     UnsupportedError,
 )
-from icevirt.execution.executor import Executor, described, reporter
+from icevirt.execution.executor import Executor, describe_jobs, reporter
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
 from icevirt.planning.axes.candidates import merging
@@ -55,8 +55,8 @@ from icevirt.planning.axes.differing import (
 )
 from icevirt.planning.combine.hints import holds_labels
 from icevirt.planning.combine.needs import LackingFacts, resolved
-from icevirt.planning.remedies import instead, listed, scan_fix
-from icevirt.planning.schedule.balance_scans import dealt, pieces_of
+from icevirt.planning.remedies import instead, list_names, scan_fix
+from icevirt.planning.schedule.balance_scans import deal_parts, pieces_of
 from icevirt.scan.contract import Policy, ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.protocol import Storage
@@ -105,7 +105,7 @@ class Scan:
     def settled(self) -> CatalogLookup:
         """Look up which of the files the catalog describes already."""
         writer = IndexWriter(self.catalog)
-        return settled(
+        return look_up_files(
             self.catalog, self.identity, self.files, self.limits, self.also, writer=writer
         )
 
@@ -113,7 +113,7 @@ class Scan:
 def begin_scan(job: Scan) -> CatalogLookup:
     """Record what is scanned and how, and look up which files the catalog describes already."""
     parts.mark(job.catalog)
-    describe_scan(job.catalog, job.identity, recorded_options(job.options))
+    describe_scan(job.catalog, job.identity, options_of(job.options))
     known = job.settled()
     if len(known.outgrown.row):
         forget(job.catalog, known.parts, known.outgrown)
@@ -146,7 +146,7 @@ def scan_missing(
             access=in_force(),
             limits=job.limits,
         )
-        for pile in dealt(
+        for pile in deal_parts(
             [piece for part in todo for piece in part.pieces()],
             executor.parallelism * _TASKS_PER_SLOT,
         )
@@ -168,13 +168,13 @@ def scan_missing(
         )
 
     watch = reporter(job.progress, look)
-    with described(f"scan: {plural(len(missing), 'file')}", job.catalog.url):
+    with describe_jobs(f"scan: {plural(len(missing), 'file')}", job.catalog.url):
         scanned = sum(executor.run(run_scan, tasks, progress=watch, storage=job.catalog))
     clear(job.catalog)
     return scanned
 
 
-def closed_catalog(
+def close_catalog(
     executor: Executor, job: Scan, closed: ClosedCatalog | None = None
 ) -> ClosedCatalog:
     """Return the facts of the scan as the files will be combined; what is lacking is taken now.
@@ -186,16 +186,16 @@ def closed_catalog(
         InvalidInputError: The options name a variable that no file has.
         SourcesChangedError: A file changed since its scan.
     """
-    closed = scanned_catalog(job) if closed is None else closed
+    closed = read_catalog(job) if closed is None else closed
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
     differences = Differences(closed.facts, reading)
     facts = replace(closed.facts, compare=differences, values=differences.values)
-    return replace(closed, facts=combined_facts(executor, job, facts, closed.beside))
+    return replace(closed, facts=combine_facts(executor, job, facts, closed.beside))
 
 
-def combined_facts(
+def combine_facts(
     executor: Executor, job: Scan, facts: CatalogFacts, beside: BesideReader
 ) -> CatalogFacts:
     """Return the facts as the files will be combined.
@@ -231,7 +231,7 @@ def _refuse_stored(facts: CatalogFacts, is_referenced: Callable[[str], bool]) ->
     if arrays.form is None:
         return
     stored = np.flatnonzero(arrays.form == Form.beside)
-    for code in arrays.path.used(arrays.path.codes[stored]).tolist():
+    for code in arrays.path.find_used(arrays.path.codes[stored]).tolist():
         if is_referenced(path := arrays.path.values[code]):
             raise UnsupportedError(
                 "a variable that its policy wants referenced has to be stored",
@@ -266,7 +266,7 @@ def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: Lac
             )
 
     tell("taking-facts", files=len(np.unique(rows)), facts=len(rows))
-    with described(f"facts: {plural(len(np.unique(rows)), 'file')}", job.catalog.url):
+    with describe_jobs(f"facts: {plural(len(np.unique(rows)), 'file')}", job.catalog.url):
         executor.run(run_take_facts, tasks(), storage=job.catalog)
 
 
@@ -289,7 +289,7 @@ def _wanted_of(
         )
 
 
-def scanned_catalog(job: Scan) -> ClosedCatalog:
+def read_catalog(job: Scan) -> ClosedCatalog:
     """Read the facts of the scan, however many files are bad.
 
     Raises:
@@ -329,7 +329,7 @@ def _refuse_tampered(job: Scan, known: CatalogLookup) -> None:
     names = {part.name for part in found}  # but for their content
     there = [name for name in known.parts if schema.run_of(name) in names]
     if there:
-        raise damaged(
+        raise damage_error(
             schema.path_of("files", there[0]),
             "its rows do not match the digest in its name",
         )
@@ -382,7 +382,7 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
 
 def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     first = reason_of(bad[0].error, bad[0].url).rstrip(".")
-    names = listed([file.url.rpartition("/")[2] for file in bad], _NAMED)
+    names = list_names([file.url.rpartition("/")[2] for file in bad], _NAMED)
     fixes: list[Fix] = []
     which = ":" if len(bad) == 1 else "; the first:"
     do = "Check that these are the files you meant."
@@ -452,7 +452,7 @@ def _compare_ends(
             access=in_force(),
             limits=job.limits,
         )
-        with described("scan: the first and the last file", job.catalog.url):
+        with describe_jobs("scan: the first and the last file", job.catalog.url):
             (found,) = executor.run(run_scan_ends, [task], storage=job.catalog)
         return found
     if first.labels is None or last.labels is None:
@@ -513,7 +513,7 @@ def _labels_of_all(executor: Executor, job: Scan, facts: CatalogFacts) -> list[L
     )
     with suppress(IcevirtError):  # the plan says what is wrong with values that cannot be taken
         beside = BesideReader(job.catalog)
-        facts = combined_facts(executor, replace(job, options=along), facts, beside)
+        facts = combine_facts(executor, replace(job, options=along), facts, beside)
     found: list[dict[str, ComparedLabels]] = [{} for _ in range(len(facts.files))]
     for at, row in enumerate(rows.tolist()):
         if (kept := facts.arrays.labels.get(at)) is not None:

@@ -47,8 +47,8 @@ from icevirt.repo.session import Session
 from icevirt.repo.summary import reference_counts
 from icevirt.repo.view import Context
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.chunk_encoding import Sink, decode_chunk, encode_chunks, stored
-from icevirt.tasks.copy_chunks import KeptChunks, copied, encoded, session_of
+from icevirt.tasks.chunk_encoding import Sink, decode_chunk, encode_chunks, store_large
+from icevirt.tasks.copy_chunks import KeptChunks, copy_rows, encode_box, session_of
 from icevirt.tasks.write_manifests import AddedChunks
 from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.id_columns import column
@@ -287,7 +287,7 @@ def _with_values(
     values = new if before is None else np.concatenate([before, new], axis=each.axis)
     at = tuple(each.kept if axis == each.axis else 0 for axis in range(values.ndim))
     chunks = -(-values.shape[each.axis] // edge)
-    written = stored(encode_chunks(each.zarr_json, values, at, chunks), sink)
+    written = store_large(encode_chunks(each.zarr_json, values, at, chunks), sink)
     left = held.take(held.index[:, each.axis] < each.kept // edge)
     table = ChunkTable.concatenate([left, written]) if len(left) else written
     every = frozenset(ref.object_id for ref in each.node.manifests)
@@ -384,13 +384,13 @@ class StoredVariables:
         if not each.is_cut:
             locator = ReferenceLocator(session_of(self._context, each.node), Staleness("raise"))
             rows = np.flatnonzero(added.kind == ChunkType.virtual)
-            return copied(locator, added, rows, kept)
+            return copy_rows(locator, added, rows, kept)
         made = node_of(each.node.path, each.zarr_json, each.node.id)
         assert isinstance(made, ArrayNode), "the metadata is that of an array"
         box = tuple((0, count) for count in made.num_chunks)
         first = each.first
         box = (*box[: each.axis], (first, box[each.axis][1]), *box[each.axis + 1 :])
-        return encoded(*self._values(each, added), each.zarr_json, box, kept)
+        return encode_box(*self._values(each, added), each.zarr_json, box, kept)
 
     def _values(self, each: LengthenedArray, added: ChunkTable) -> tuple[Any, np.dtype[Any]]:
         """Return a function that reads a region of the array as it will be, and its dtype."""

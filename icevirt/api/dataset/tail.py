@@ -29,7 +29,7 @@ from icevirt.catalog.parts import mark
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.planning.lengthened import (
     Decided,
-    decided_of,
+    decision_of,
     files_at_ends,
     files_of_schemas,
     groups_decided,
@@ -71,7 +71,7 @@ class TailState:
         return storage
 
 
-def described(
+def describe_ends(
     source: Storage, files: FileColumns, identity: str
 ) -> tuple[str, tuple[SourceFile, ...], dict[str, bytes]]:
     """Return what a catalog says of files at the ends: identity, files, and objects by path."""
@@ -91,7 +91,7 @@ def described(
 
 def write_tail(storage: Storage, state: TailState) -> str:
     """Write a state; return its name."""
-    raw = packed(state)
+    raw = pack(state)
     name = name_of(raw)
     storage.put(path_of_tail(name), raw)
     return name
@@ -147,7 +147,7 @@ def _damaged(path: str, cause: str) -> FormatError:
     )
 
 
-def packed(state: TailState) -> bytes:
+def pack(state: TailState) -> bytes:
     """Return a state as bytes."""
     document = {
         "version": _VERSION,
@@ -238,10 +238,10 @@ def leave_tail(
     """Write the state from which an append goes on; return its name, "" where none can."""
     if ends is None or plan.origin is not None:
         return ""
-    identity, files, objects = described(scan.catalog, plan.files.take(ends), scan.identity)
+    identity, files, objects = describe_ends(scan.catalog, plan.files.take(ends), scan.identity)
     state = TailState(
         identity=identity,
-        decided={array.path: decided_of(array) for array in plan.arrays},
+        decided={array.path: decision_of(array) for array in plan.arrays},
         groups=groups_decided(plan.groups),
         ends=files,
         files=len(scan.files),

@@ -17,12 +17,12 @@ from icevirt.api.dataset.records import (
     Said,
     as_build,
     changed_arrays,
+    describe_arrays,
     digest_of,
+    find_build,
+    holds_any_of,
     likeness,
-    made_any_of,
     provenance_of,
-    recorded_build,
-    said_by,
 )
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import (
@@ -37,7 +37,7 @@ from icevirt.model import paths
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import GroupNode, Node, Snapshot
-from icevirt.planning.containers import merged
+from icevirt.planning.containers import merge_container
 from icevirt.planning.remedies import build_fix, update_fix
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
@@ -166,16 +166,16 @@ class Target:
             return found
         snapshot = self.snapshot()
         said: Said = {}
-        if found is not None and made_any_of(found, snapshot, self.group):
+        if found is not None and holds_any_of(found, snapshot, self.group):
             made = Assets(self.storage).snapshot(found.id)
             longer, moved = changed_arrays(made, snapshot, self.group)
-            if not longer and moved <= self.rearranged(found, moved):
+            if not longer and moved <= self.find_rearranged(found, moved):
                 return found
-            said = said_by(made, self.group)
+            said = describe_arrays(made, self.group)
         if next(iter(snapshot.below(self.group)), None) is None:
             return found
         tip = next(iter(lookup.ancestry(self.info, self.tip)))
-        other = recorded_build(self.storage, tip, snapshot, self.group)
+        other = find_build(self.storage, tip, snapshot, self.group)
         if found is None or other is None:
             return other or found
         # where others changed arrays, what fits best is the record of the build itself
@@ -187,7 +187,7 @@ class Target:
         last = self.last_build()
         return None if last is None else provenance_of(last, self.group)
 
-    def held_back(self) -> tuple[str, bool]:
+    def find_held_back(self) -> tuple[str, bool]:
         """Return the name of the list of files that are held back, and whether they were tried.
 
         The name is "" where no file is held back. The files were tried if the dataset has not
@@ -202,7 +202,7 @@ class Target:
                 return _name_or_none(record.get("held")), record.get(TRIED) is True
         return "", False
 
-    def rearranged(
+    def find_rearranged(
         self, build: SnapshotSummary, arrays: frozenset[ObjectId8]
     ) -> frozenset[ObjectId8]:
         """Return the arrays whose manifests others rewrote with the references that they held.
@@ -288,7 +288,7 @@ class Target:
 
         What others put beside it, a build into a group below for example, does not matter.
         """
-        made = made_by(Assets(self.storage), build, self.group)
+        made = nodes_of(Assets(self.storage), build, self.group)
         now = self.snapshot()
         return all(now.find(path) == node for path, node in made.items())
 
@@ -307,7 +307,7 @@ class Target:
         return Claim(
             group=self.group,
             replaces=True,
-            made=made_by(Assets(self.storage), last, self.group),
+            made=nodes_of(Assets(self.storage), last, self.group),
             kept={path: frozenset(names) for path, names in recorded.get("kept", {}).items()},
             edited=recorded.get("edited", {}),
         )
@@ -334,7 +334,7 @@ class Target:
         """
         known = self.config.virtual_chunk_containers
         for container in plan.containers:
-            merged(known, container)
+            merge_container(known, container)
         if self.info is None:
             return
         build_merge.grafted(
@@ -351,12 +351,12 @@ class Target:
         Only objects that this build recorded are removed, and only while there is no repository
         that could refer to them and no other build that could.
         """
-        from icevirt.tasks.write_manifests import recorded
+        from icevirt.tasks.write_manifests import read_results
 
         record = self.record(build_id)
         mine = all(f"/{build_id}/" in info.path for info in self.storage.list(layout.BUILDS))
         if self.info is None and mine and RepoInfoFile(self.storage).find() is None:
-            for result in recorded(record):
+            for result in read_results(record):
                 if result.manifest_id is not None:
                     self.storage.delete(layout.manifest(ObjectId12(result.manifest_id)))
                 content_names.forget(self.storage, column(result.chunk_ids))
@@ -374,7 +374,7 @@ def _listing(build: SnapshotSummary | None) -> object:
     return None if build is None else (provenance_of(build) or {}).get("listing")
 
 
-def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Node]:
+def nodes_of(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Node]:
     """Return the nodes that a build made of its group, as it committed them.
 
     The ids of its arrays cover the id of the build. Groups have random ids: those that its

@@ -27,10 +27,10 @@ from icevirt.api.dataset.planning import Request, plan_files
 from icevirt.api.dataset.records import (
     METADATA,
     digest_of,
+    identify_files,
     keep_recipe,
-    listed,
+    options_of,
     provenance_of,
-    recorded_options,
 )
 from icevirt.api.dataset.replacing import Replacing
 from icevirt.api.dataset.scanning import scan_and_infer
@@ -38,13 +38,13 @@ from icevirt.api.dataset.tail import ends_of, leave_tail
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.writing import (
     Job,
-    arrays_written,
+    arrays_of,
     commit,
-    files_written,
+    files_of,
+    have_vanished,
     refuse_changed,
     refuse_changed_targets,
     refuse_losses,
-    vanished,
     write_all,
 )
 from icevirt.api.storing import StoringAgain
@@ -71,7 +71,7 @@ from icevirt.errors import (
     SparkJobError,
     StorageError,
 )
-from icevirt.execution.executor import Executor, current, described, give_back, job_tags
+from icevirt.execution.executor import Executor, current, describe_jobs, give_back, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
@@ -80,7 +80,7 @@ from icevirt.objects.authorize import entry_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.planning.schedule.write_tasks import route_of
-from icevirt.planning.stored_form import recorded_forms
+from icevirt.planning.stored_form import record_forms
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.repo.repo_info_file import pause
 from icevirt.repo.repository import Repository
@@ -186,7 +186,7 @@ def _attempt(
         target = Target.look(storage, branch=commit.branch, group=group, mode=request.mode)
     known, bad = (0, 0) if held is None else (held.count, held.bad)
     allowed = bad_files_allowed(request.choices.scan.max_bad_files, len(files) - known) + bad
-    of_files = digest_of(listed(files))
+    of_files = digest_of(identify_files(files))
     inputs = request.digest(target.group, of_files)
     last = target.last_build()
     _refuse_overtaken(request, last)
@@ -252,7 +252,7 @@ def _with_scans(
                 for at in range(0, len(paths), size)
             ]
             if len(tasks) > 1:
-                with described(f"keep scans: {plural(len(paths), 'object')}", kept.url):
+                with describe_jobs(f"keep scans: {plural(len(paths), 'object')}", kept.url):
                     executor.run(copy_scans, tasks, storage=kept)
             elif tasks:
                 copy_scans(tasks[0])
@@ -341,7 +341,7 @@ def without_record[R: BuildReport](report: R, record: Below) -> R:
     return report
 
 
-def written(
+def write_and_check(
     executor: Executor,
     job: Job,
     plan: BuildPlan,
@@ -369,7 +369,7 @@ def written(
             if referring:
                 refuse_changed_targets(executor, job, plan)
             # the last look of all, as another process may collect garbage meanwhile
-            if not vanished(job, results):
+            if not have_vanished(job, results):
                 return results
         tell("objects-vanished", logging.WARNING, repo=job.target.storage.url)
     raise BuildError(
@@ -409,7 +409,7 @@ def _run(
             route=route_of(planned.plan).describe(),
             left_out=len(planned.plan.left_out),
         )
-        plan, moved = request.published(facts, planned.plan)
+        plan, moved = request.publish_plan(facts, planned.plan)
         _refuse_another_plan(request, plan)
         replacing = hold_against(job.target, plan, request)
         storing = StoringAgain.of(job.target, plan)
@@ -423,19 +423,19 @@ def _run(
     # manifests of another attempt say what was there then
     record = job.record
     if moved or request.choices.edits.function is not None:
-        record = record.below(f"items/{digest_of(listed(moved), digest_of_plan(plan))}/")
+        record = record.below(f"items/{digest_of(identify_files(moved), digest_of_plan(plan))}/")
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
     if request.held is not None:
         sources = request.held.others(sources)
     writing = replace(job, record=record)
-    results = written(executor, writing, plan, sources, clock, referring=referring)
-    stored = storing.stored(executor, clock, arrays_written(plan, results), files_written(results))
+    results = write_and_check(executor, writing, plan, sources, clock, referring=referring)
+    stored = storing.stored(executor, clock, arrays_of(plan, results), files_of(results))
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
         recorded = _record_of(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
         recorded |= {"kept": replacing.kept_attributes(), **request.about, "ends": labels}
         if storing.forms:
-            recorded["stored"] = recorded_forms(storing.forms)
+            recorded["stored"] = record_forms(storing.forms)
         if request.recipe is not None:
             keep_recipe(job.target.storage, request.recipe)
             recorded["recipe"] = request.recipe.digest
@@ -465,7 +465,7 @@ def _run(
         executor=executor.name,
         seconds=clock.seconds,
     )
-    return stored.reported(report)
+    return stored.add_to_report(report)
 
 
 def hold_against(target: Target, plan: BuildPlan, request: Request) -> Replacing:
@@ -513,7 +513,7 @@ def _record_of(
         "plan": digest_of_plan(plan),
         "group": job.target.group,
         "icevirt": __version__,
-        "scanners": recorded_options(job.scan.options)["scanners"],  # versions by name
+        "scanners": options_of(job.scan.options)["scanners"],  # versions by name
         "scan": {name: value for name, value in asdict(job.scan.options).items() if value},
         "combine": {name: value for name, value in choices.items() if value is not None},
         "catalog": None if catalog.startswith(job.record.url) else catalog,

@@ -34,11 +34,11 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.execution.executor import Executor
-from icevirt.execution.executor import described as stage_of
+from icevirt.execution.executor import describe_jobs as stage_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.compare_files import AlikeTask, described_alike
+from icevirt.tasks.compare_files import AlikeTask, find_alike
 
 MISFITS = (CombineError, PlanChangedError, UnsupportedError)
 """Errors of files that do not belong to a dataset as they are."""
@@ -69,7 +69,7 @@ class Trial:
         return labels_at_ends(self.plan, self.facts)
 
 
-def tried(executor: Executor, request: Request, files: SourceFiles, target: Target) -> Trial:
+def try_files(executor: Executor, request: Request, files: SourceFiles, target: Target) -> Trial:
     """Plan a dataset of files, as a build does.
 
     Raises:
@@ -80,7 +80,7 @@ def tried(executor: Executor, request: Request, files: SourceFiles, target: Targ
     """
     planned = plan_dataset(executor, request, files, target, digest_of("trial"))
     facts = planned.facts
-    plan = request.commit.named_containers.contained(facts, planned.plan)
+    plan = request.commit.named_containers.put_into_containers(facts, planned.plan)
     replacing = hold_against(target, plan, request)
     plan = replace(
         plan,
@@ -105,7 +105,7 @@ def catalog_of(request: Request) -> Storage:
     return request.catalog
 
 
-def scanned(
+def scan_files_of(
     executor: Executor, request: Request, files: Sequence[SourceFile], again: Sequence[SourceFile]
 ) -> tuple[int, tuple[BadFile, ...]]:
     """Scan files that the catalog does not describe; return how many, and which are bad.
@@ -178,7 +178,7 @@ def same_layout(
         for pile in piles
     ]
     with stage_of(f"compare: {plural(len(there), 'file')}", catalog_of(request).url):
-        found = executor.run(described_alike, tasks) if tasks else []
+        found = executor.run(find_alike, tasks) if tasks else []
     return frozenset(
         pairs[at][1].url
         for pile, alike in zip(piles, found, strict=True)
@@ -259,21 +259,21 @@ class _MisfitSearch:
         first = ends[0] or refused
         name = some[0].url.rpartition("/")[2]
         same = f"has the same variables as {name}, which is refused: {first.what}"
-        self.held.append(held_file(some[0], first.code, first.what))
-        self.held += [held_file(each, first.code, same) for each in some[1:]]
+        self.held.append(file_held_back(some[0], first.code, first.what))
+        self.held += [file_held_back(each, first.code, same) for each in some[1:]]
         return None
 
     def add(self, some: Sequence[SourceFile]) -> None:
         """Take files if they fit together; else try their halves."""
         if not self._left:
             why = "not tried: too many others fit not"
-            self.held += [held_file(each, UNTRIED, why) for each in some]
+            self.held += [file_held_back(each, UNTRIED, why) for each in some]
             return
         refused = self._attempt(some)
         if refused is None:
             self._accepted.extend(some)
         elif len(some) == 1:
-            self.held.append(held_file(some[0], refused.code, refused.what))
+            self.held.append(file_held_back(some[0], refused.code, refused.what))
         else:
             middle = len(some) // 2
             self.add(some[:middle])
@@ -284,7 +284,7 @@ class _MisfitSearch:
         return self._fits([*self._accepted, *some])
 
 
-def held_file(file: SourceFile, code: str, error: str) -> FileHeldBack:
+def file_held_back(file: SourceFile, code: str, error: str) -> FileHeldBack:
     """Return a file that is held back for an error."""
     return FileHeldBack(
         url=file.url,
@@ -296,9 +296,9 @@ def held_file(file: SourceFile, code: str, error: str) -> FileHeldBack:
     )
 
 
-def held_of(files: Iterable[SourceFile], bad: Sequence[BadFile]) -> Iterator[FileHeldBack]:
+def hold_back(files: Iterable[SourceFile], bad: Sequence[BadFile]) -> Iterator[FileHeldBack]:
     """Yield the bad ones among files, as they are held back."""
     errors = {each.url: each for each in bad}
     for file in files:
         if (found := errors.get(file.url)) is not None:
-            yield held_file(file, found.code, found.error)
+            yield file_held_back(file, found.code, found.error)

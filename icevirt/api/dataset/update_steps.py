@@ -15,33 +15,33 @@ from icevirt.api.dataset.events import Clock, tell_committed
 from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
 from icevirt.api.dataset.records import METADATA, digest_of, keep_recipe
 from icevirt.api.dataset.replacing import OF_OTHERS, Carried
-from icevirt.api.dataset.tail import described, ends_of, tail_of, write_tail
+from icevirt.api.dataset.tail import describe_ends, ends_of, tail_of, write_tail
 from icevirt.api.dataset.transaction import (
     ExecutorStarter,
     facts_of,
     until_unchanged,
     without_record,
-    written,
+    write_and_check,
 )
 from icevirt.api.dataset.trial import (
     MISFITS,
     UNTRIED,
     Trial,
-    held_of,
+    hold_back,
     is_misfit,
     kinds,
     misfits,
     plan_dataset,
     same_layout,
-    scanned,
-    tried,
+    scan_files_of,
+    try_files,
 )
 from icevirt.api.dataset.update_work import UpdateWork, look, same
 from icevirt.api.dataset.writing import (
     Job,
-    arrays_written,
+    arrays_of,
     commit_held,
-    files_written,
+    files_of,
     publish_rewrite,
 )
 from icevirt.api.storing import StoredArrays, StoringAgain
@@ -60,8 +60,8 @@ from icevirt.errors import (
 from icevirt.execution.executor import Executor
 from icevirt.ids import ObjectId8
 from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.objects.source_lists.listing import changed_since
-from icevirt.planning.lengthened import decided_of
+from icevirt.objects.source_lists.listing import find_changes
+from icevirt.planning.lengthened import decision_of
 from icevirt.planning.remedies import build_fix, of_arguments
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.pending_commit import PendingCommit
@@ -131,9 +131,9 @@ class UpdateSteps:
         executor = starter.start(SourceFiles(candidates), self.work.request.storage)
         with clock.phase("scan"):
             again = [file for file in candidates if is_named(file.url, self.work.call.rescan)]
-            count, bad = scanned(executor, self.work.request, candidates, again)
+            count, bad = scan_files_of(executor, self.work.request, candidates, again)
             self.work.alike.update(self._same_layout(executor))
-        return count, tuple(held_of(candidates, bad))
+        return count, tuple(hold_back(candidates, bad))
 
     def _without_plan(self, held: tuple[FileHeldBack, ...], clock: Clock) -> UpdateReport | None:
         """Do what takes no plan of all files: nothing, or an append behind the last step."""
@@ -197,7 +197,7 @@ class UpdateSteps:
 
         def fits(accepted: Sequence[SourceFile]) -> IcevirtError | None:
             try:
-                tried(executor, self.work.request, self.work.files(accepted), self.work.target)
+                try_files(executor, self.work.request, self.work.files(accepted), self.work.target)
             except MISFITS as error:
                 if not is_misfit(error):
                     raise
@@ -228,7 +228,7 @@ class UpdateSteps:
         executor = starter.start(SourceFiles(work.found.candidates), work.request.storage)
 
         def attempt() -> Trial:
-            return tried(executor, work.request, work.files(work.left(held)), work.target)
+            return try_files(executor, work.request, work.files(work.left(held)), work.target)
 
         with clock.phase("plan"):
             try:
@@ -312,7 +312,7 @@ class VariablesWork:
             for file in work.listing.files
             if file.url not in work.absent and file.url not in work.bad
         )
-        if changed := changed_since(files):
+        if changed := find_changes(files):
             raise SourcesChangedError(
                 f"{plural(len(changed), 'file')} of the dataset changed since the last update",
                 do="Update the dataset first, without variables; nothing was changed.",
@@ -342,25 +342,23 @@ class VariablesWork:
             return replace(report, findings=(*report.findings, note))
         executor = starter.start(self.files, request.storage)
         with clock.phase("scan"):
-            count, bad = scanned(executor, request, self.files, again)
+            count, bad = scan_files_of(executor, request, self.files, again)
             _refuse_bad(bad)
         with clock.phase("plan"):
             planned = plan_dataset(
                 executor, request, work.listing.files, work.target, str(work.record["build_id"])
             )
             facts = planned.facts
-            whole, moved = request.published(facts, planned.plan)
+            whole, moved = request.publish_plan(facts, planned.plan)
             plan = replace(whole, arrays=tuple(self._choose(whole)))
         build_id = str(work.record["build_id"])
         record = work.target.record(digest_of(build_id, str(self.base.id), list(self.paths)))
         job = Job(build_id=build_id, scan=planned.scan, target=work.target, record=record)
         sources = SourceFiles((*self.files, *moved))
         referring = facts.places is not facts.files.url
-        results = written(executor, job, plan, sources, clock, referring=referring)
+        results = write_and_check(executor, job, plan, sources, clock, referring=referring)
         storing = StoringAgain.of(work.target, plan)
-        stored = storing.stored(
-            executor, clock, arrays_written(plan, results), files_written(results)
-        )
+        stored = storing.stored(executor, clock, arrays_of(plan, results), files_of(results))
         with clock.phase("commit"):
             snapshot_id = self._commit(job, facts, whole, plan, stored)
         made = transaction.report_of(
@@ -374,7 +372,7 @@ class VariablesWork:
             executor=executor.name,
             seconds=clock.seconds,
         )
-        made = stored.reported(made)
+        made = stored.add_to_report(made)
         tell_committed(made)
         return without_record(replace(report, **facts_of(made)), record)
 
@@ -434,15 +432,17 @@ class VariablesWork:
         """Return what the snapshot says of files, recipe and the end that appends go on from."""
         work, storage = self.work, self.work.target.storage
         found: dict[str, Any] = {}
-        if held := work.target.held_back()[0]:
+        if held := work.target.find_held_back()[0]:
             found["held"] = held
         if (recipe := work.request.recipe) is not None:
             keep_recipe(storage, recipe)
             found["recipe"] = recipe.digest
         state, ends = tail_of(storage, work.record), ends_of(whole, facts.files, facts.arrays)
         if state is not None and ends is not None:
-            _, files, objects = described(job.scan.catalog, whole.files.take(ends), state.identity)
-            new = {array.path: decided_of(array) for array in plan.arrays}
+            _, files, objects = describe_ends(
+                job.scan.catalog, whole.files.take(ends), state.identity
+            )
+            new = {array.path: decision_of(array) for array in plan.arrays}
             decided: Mapping[str, Any] = {**state.decided, **new}
             state = replace(state, decided=decided, ends=files, described=objects)
             found["tail"] = write_tail(storage, state)

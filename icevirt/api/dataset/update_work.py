@@ -13,16 +13,16 @@ from icevirt.api.dataset import left_out
 from icevirt.api.dataset.differences import (
     Changes,
     Relisted,
+    apply_rules,
     changes,
+    count_rescanned,
+    find_superseded,
     list_again,
     refuse_many,
-    rescanned,
-    ruled,
-    superseded,
     young,
 )
 from icevirt.api.dataset.events import Clock
-from icevirt.api.dataset.files_held import FilesHeld, files_of_build, identities_in, merged
+from icevirt.api.dataset.files_held import FilesHeld, files_of_build, identities_in, merge
 from icevirt.api.dataset.left_out import excluded_from
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import Followed
@@ -32,7 +32,7 @@ from icevirt.api.dataset.transaction import report_unchanged
 from icevirt.api.dataset.trial import (
     UNTRIED,
 )
-from icevirt.api.recorded import continued
+from icevirt.api.recorded import continue_options
 from icevirt.api.trust.readable_places import left_elsewhere
 from icevirt.archive.reports.build import OTHERS
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
@@ -129,7 +129,7 @@ class UpdateWork:
         Raises:
             InvalidInputError: Too many files are gone, or files lie elsewhere than was named.
         """
-        options = continued(record, concat_dim=how.concat_dim, **how.options)
+        options = continue_options(record, concat_dim=how.concat_dim, **how.options)
         # bad files are held back before; files that change begin a new attempt
         commit = replace(options.commit, branch=call.branch, promote=None, rescan_changed=False)
         with clock.phase("list"):
@@ -159,8 +159,8 @@ class UpdateWork:
             excluded=excluded_from(call.storage, branch=target.branch, group=target.group),
             is_young=lambda file: file.url in unsettled or is_young(file),
         )
-        found = ruled(found, held, bad | absent, call.rules)
-        found = rescanned(found, relisted.files, held, call.rescan)
+        found = apply_rules(found, held, bad | absent, call.rules)
+        found = count_rescanned(found, relisted.files, held, call.rescan)
         found = Changes(known=len(held)) if call.variables else found
         gone = frozenset(file.url for file in found.vanished)
         if gone:
@@ -194,7 +194,7 @@ class UpdateWork:
             listing=listing,
             relisted=relisted,
             found=found,
-            before=left_out.held_files(call.storage, target.held_back()[0]),
+            before=left_out.read_held(call.storage, target.find_held_back()[0]),
             absent=absent,
             removed=removed,
             bad=bad,
@@ -214,7 +214,7 @@ class UpdateWork:
     def is_as_tried(self) -> bool:
         """Whether the last commit of the dataset was by an update that tried what is held back."""
         is_same = not self.how.is_own and self.record.get("icevirt") == __version__
-        return is_same and self.target.held_back()[1]
+        return is_same and self.target.find_held_back()[1]
 
     def committing(
         self, report: UpdateReport, out: Sequence[FileHeldBack], *, held: FilesHeld | None = None
@@ -250,7 +250,7 @@ class UpdateWork:
         urls = [*self.listing.files.urls, *(file.url for file in accepted)]
         now = {file.url for file in accepted}
         out = self.removed | self.absent | (self.bad - now)
-        return superseded(urls, (url for url in urls if url not in out), self.call.rules)
+        return find_superseded(urls, (url for url in urls if url not in out), self.call.rules)
 
     def files(self, accepted: Sequence[SourceFile]) -> SourceFiles:
         """Return the files of the dataset with some of the candidates, for a plan of all.
@@ -263,7 +263,7 @@ class UpdateWork:
         gone = {*self.superseded(accepted), *self.removed, *(self.bad - now.keys())}
         stay = SourceFiles(
             file
-            for file in merged(
+            for file in merge(
                 self.listing.files,
                 (file for file in accepted if file.url not in added),
                 (file for file in accepted if file.url in added),

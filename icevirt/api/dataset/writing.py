@@ -32,16 +32,16 @@ from icevirt.errors import (
     ConflictError,
     SourcesChangedError,
 )
-from icevirt.execution.executor import Executor, described, reporter
+from icevirt.execution.executor import Executor, describe_jobs, reporter
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, ManifestRef, Snapshot
 from icevirt.objects.source_access import in_force
-from icevirt.objects.source_lists.listing import changed_since
+from icevirt.objects.source_lists.listing import find_changes
 from icevirt.planning.remedies import build_fix
 from icevirt.planning.schedule.write_tasks import Route, bundles, drafts, route_of, write_items
-from icevirt.planning.schedule.write_tasks import dealt as dealt_items
+from icevirt.planning.schedule.write_tasks import deal_items as dealt_items
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.build_commit import BuildCommit, with_settings
 from icevirt.repo.commits.pending_commit import PendingCommit
@@ -54,8 +54,8 @@ from icevirt.tasks.source_values import Reading
 from icevirt.tasks.write_manifests import (
     PackedTasks,
     WriteTask,
+    read_chunk_ids,
     record_path,
-    recorded_chunks,
     run_write,
 )
 from icevirt.versioning import lookup, repo_updates
@@ -111,7 +111,7 @@ def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult
         )
 
     watch = reporter(job.scan.progress, look)
-    stage = described(f"write: {plural(len(todo), 'manifest')}")
+    stage = describe_jobs(f"write: {plural(len(todo), 'manifest')}")
     if route_of(plan).kind is Route.direct:
         files = plan.files if plan.origin is not None else FileRows.of(plan.files)
         # made one at a time, for all of them together may be more than a driver can hold
@@ -154,7 +154,7 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
         TargetTask(files=files.take(rows), paths=paths, catalog=job.scan.catalog, access=in_force())
         for rows in np.split(order, cuts)
     ]
-    with described(f"recheck: {plural(len(files), 'file')}"):
+    with describe_jobs(f"recheck: {plural(len(files), 'file')}"):
         found = executor.run(look_at_targets, tasks, storage=job.record)
     if changed := sum(each.changed for each in found):
         how = {url: text for each in found for url, text in each.how.items()}
@@ -167,7 +167,7 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
         )
 
 
-def vanished(job: Job, results: Sequence[WriteResult]) -> bool:
+def have_vanished(job: Job, results: Sequence[WriteResult]) -> bool:
     """Say whether objects that were written are not there any more."""
     storage = job.target.storage
     sizes = {info.path: info.size for info in storage.list("manifests")}
@@ -184,7 +184,7 @@ def vanished(job: Job, results: Sequence[WriteResult]) -> bool:
     return any(
         chunk(ObjectId12(key)) not in chunks
         for result in stored
-        for key in recorded_chunks(job.record, result.number)
+        for key in read_chunk_ids(job.record, result.number)
     )
 
 
@@ -215,7 +215,7 @@ def refuse_changed(files: Sequence[SourceFile]) -> None:
     Raises:
         SourcesChangedError: Some changed or are gone.
     """
-    if changed := changed_since(files):
+    if changed := find_changes(files):
         raise SourcesChangedError(
             f"{len(changed)} of {len(files)} files changed since the scan",
             fixes=[
@@ -260,7 +260,7 @@ def commit(
     ).publish()
 
 
-def arrays_written(plan: BuildPlan, results: Iterable[WriteResult]) -> dict[str, BuiltArray]:
+def arrays_of(plan: BuildPlan, results: Iterable[WriteResult]) -> dict[str, BuiltArray]:
     """Return the arrays of a plan with the manifests that were written, by path."""
     manifests = manifests_of(plan, results)
     return {
@@ -282,7 +282,7 @@ def manifests_of(
     return found
 
 
-def files_written(results: Iterable[WriteResult]) -> list[ManifestFile]:
+def files_of(results: Iterable[WriteResult]) -> list[ManifestFile]:
     """Return what was written as snapshots list it."""
     return [
         ManifestFile(
@@ -336,7 +336,7 @@ def publish_rewrite(
                     ours=rewrite.message,
                     theirs=repo_updates.line_of(now),
                 )
-            rewrite = rewrite.moved_onto(now)
+            rewrite = rewrite.move_onto(now)
         snapshot, commit = rewrite.put(target.head, assets, held)
         ready()
         settings = partial(with_settings, containers=containers, split_rules=())

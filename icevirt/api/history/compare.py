@@ -10,7 +10,7 @@ from itertools import chain, takewhile
 import numpy as np
 
 from icevirt.api.dataset.records import concat_dims, moves_in, records_in
-from icevirt.api.history.log import Commits, record_of_build, resolved
+from icevirt.api.history.log import Commits, record_of_build, resolve_version
 from icevirt.archive.reports.history import (
     DimensionGrowth,
     FilesDifference,
@@ -80,7 +80,7 @@ def diff(
     """
     opened = repo if isinstance(repo, Repository) else Repository.open(repo)
     info = opened.head.read().info
-    first, last = resolved(info, before), resolved(info, after)
+    first, last = resolve_version(info, before), resolve_version(info, after)
     old_only, new_only = _part(info, first, last)
     notes: list[str] = []
     logs = _logs(opened.assets, [*old_only, *new_only], notes)

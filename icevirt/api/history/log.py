@@ -20,7 +20,7 @@ from icevirt.archive.reports.history import (
 )
 from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.model.arguments import checked
+from icevirt.model.arguments import check
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import IDS, OpsLogEntry, RepoInfo, RepoStatusChanged, SnapshotSummary
 from icevirt.repo.authorization import Authorization
@@ -29,7 +29,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.versioning import lookup, repo_updates
-from icevirt.versioning.history.timestamps import moment, shown
+from icevirt.versioning.history.timestamps import moment, show
 from icevirt.versioning.repo_updates import MAIN
 
 _ABBREVIATED = re.compile("[0-9A-HJKMNP-TV-Z]{4,19}")
@@ -37,7 +37,7 @@ _LOOKED_BACK = 1000  # commits, for the build before one
 _SHOWN = 5  # names in a message
 
 
-def resolved(info: RepoInfo, name: str) -> ObjectId12:
+def resolve_version(info: RepoInfo, name: str) -> ObjectId12:
     """Return the snapshot that a person named.
 
     Args:
@@ -49,7 +49,7 @@ def resolved(info: RepoInfo, name: str) -> ObjectId12:
         InvalidInputError: It names several, or there are not so many before it.
         SnapshotNotFoundError: It names none.
     """
-    checked("a version", name, str, do="Pass a branch, a tag or a snapshot id.")
+    check("a version", name, str, do="Pass a branch, a tag or a snapshot id.")
     if (found := _named(info, name)) is not None:
         return found
     base, sign, back = name.rpartition("~")
@@ -128,7 +128,7 @@ class Commits:
 
     def at(self, key: ObjectId12) -> LoggedCommit:
         """Return what the history knows of a snapshot. Raises ``SnapshotNotFoundError``."""
-        return self.of(lookup.known(self._info, key))
+        return self.of(lookup.find_snapshot(self._info, key))
 
     def _build(self, summary: SnapshotSummary) -> BuildRecord | None:
         recorded = record_of_build(summary)
@@ -277,7 +277,7 @@ def _operation(entry: OpsLogEntry) -> LoggedOperation:
     details: dict[str, JSON] = {}
     if isinstance(kind, RepoStatusChanged):
         details |= {"availability": kind.status.availability.name}
-        details |= {"set_at": shown(kind.status.set_at)}
+        details |= {"set_at": show(kind.status.set_at)}
         if (reason := kind.status.limited_availability_reason) is not None:
             details["reason"] = reason
     else:

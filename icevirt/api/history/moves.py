@@ -14,7 +14,7 @@ from typing import Literal
 
 from icevirt.api.dataset.records import METADATA, provenance_of
 from icevirt.api.history.compare import listed_files
-from icevirt.api.history.log import Commits, head_of, named_version, resolved
+from icevirt.api.history.log import Commits, head_of, named_version, resolve_version
 from icevirt.archive.reports.history import (
     BranchMove,
     NameChange,
@@ -78,7 +78,7 @@ def undo(
     url = head.storage.url
 
     def parent(info: RepoInfo, tip: ObjectId12) -> ObjectId12:
-        summary = lookup.known(info, tip)
+        summary = lookup.find_snapshot(info, tip)
         if summary.parent_id is None:
             raise InvalidInputError(
                 "the branch holds no commit that can be undone",
@@ -169,7 +169,7 @@ def redo(
                 branch=branch,
                 snapshot=str(tip),
             )
-        return lookup.known(info, found).id
+        return lookup.find_snapshot(info, found).id
 
     return _move(head, "redo", branch, expect, undone)
 
@@ -200,7 +200,9 @@ def reset(
         >>> icevirt.reset("repo", "main~1", branch="main")
         <BranchMove reset main  ... 1 commit dropped>
     """
-    return _move(head_of(repo), "reset", branch, expect, lambda info, _tip: resolved(info, version))
+    return _move(
+        head_of(repo), "reset", branch, expect, lambda info, _tip: resolve_version(info, version)
+    )
 
 
 def _move(
@@ -212,7 +214,7 @@ def _move(
 ) -> BranchMove:
     info = head.read().info
     tip = lookup.branch_tip(info, branch)
-    if expect is not None and resolved(info, expect) != tip:
+    if expect is not None and resolve_version(info, expect) != tip:
         raise ConflictError(
             f"the tip of {branch!r} is not the snapshot that you expect; nothing was changed",
             do=f"Look at it with `icevirt log {place(head.storage.url)} --branch"
@@ -298,7 +300,9 @@ def branches(repo: StorageLike | Repository) -> NamedVersions:
     head = head_of(repo)
     info = head.read().info
     names = sorted(info.branches, key=lambda name: (name != repo_updates.MAIN, name))
-    found = tuple(named_version(lookup.known(info, info.branches[name]), name) for name in names)
+    found = tuple(
+        named_version(lookup.find_snapshot(info, info.branches[name]), name) for name in names
+    )
     return NamedVersions(repo=head.storage.url, kind="branch", names=found)
 
 
@@ -314,7 +318,8 @@ def tags(repo: StorageLike | Repository) -> NamedVersions:
     head = head_of(repo)
     info = head.read().info
     found = tuple(
-        named_version(lookup.known(info, key), name) for name, key in sorted(info.tags.items())
+        named_version(lookup.find_snapshot(info, key), name)
+        for name, key in sorted(info.tags.items())
     )
     deleted = tuple(sorted(info.deleted_tags))
     return NamedVersions(repo=head.storage.url, kind="tag", names=found, deleted=deleted)
@@ -336,7 +341,7 @@ def create_branch(
         SnapshotNotFoundError: There is no such version.
     """
     head = head_of(repo)
-    key = resolved(head.read().info, version)
+    key = resolve_version(head.read().info, version)
     head.update(repo_updates.create_branch(name, key))
     return _changed(head, "created", "branch", name, key)
 
@@ -395,9 +400,9 @@ def create_tag(
         SessionStateError: The feature ``create_tag`` is disabled.
     """
     head = head_of(repo)
-    key = resolved(head.read().info, version)
+    key = resolve_version(head.read().info, version)
     edit = repo_updates.create_tag(name, key)
-    head.update(repo_updates.guarded(repo_updates.CREATE_TAG, edit))
+    head.update(repo_updates.guard(repo_updates.CREATE_TAG, edit))
     return _changed(head, "created", "tag", name, key)
 
 
@@ -415,5 +420,5 @@ def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
     head = head_of(repo)
     key = lookup.tag_target(head.read().info, name)
     edit = repo_updates.delete_tag(name)
-    head.update(repo_updates.guarded(repo_updates.DELETE_TAG, edit))
+    head.update(repo_updates.guard(repo_updates.DELETE_TAG, edit))
     return _changed(head, "deleted", "tag", name, key)

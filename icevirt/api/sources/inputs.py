@@ -25,7 +25,7 @@ from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key
 from icevirt.objects.source_access import carrying
 from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
-from icevirt.objects.source_lists.listing import SUFFIXES, changed_since, list_sources
+from icevirt.objects.source_lists.listing import SUFFIXES, find_changes, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row, is_spark_frame, rows_of_spark
 from icevirt.planning.containers import directories_of
 
@@ -88,7 +88,7 @@ class Inputs:
             ScanError: A change of a file would go unnoticed.
             StorageError: A file cannot be looked at.
         """
-        changed = () if self._files is None else frozenset(changed_since(self._files))
+        changed = () if self._files is None else frozenset(find_changes(self._files))
         self._files = SourceFiles(self._listed(changed))
         return self._files
 

@@ -21,7 +21,7 @@ import numpy as np
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local_path, spelled
+from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local_path, spell
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
 from icevirt.objects.source_access import carrying, in_force
@@ -111,7 +111,7 @@ class Publication:
         return found
 
 
-def published(plan: BuildPlan, targets: Sequence[SourceFile]) -> BuildPlan:
+def publish_plan(plan: BuildPlan, targets: Sequence[SourceFile]) -> BuildPlan:
     """Let the references of a plan lead to other files of the same content, if there are any."""
     if not targets:
         return plan
@@ -155,7 +155,7 @@ def prefix_url(given: Any) -> str:
             ' (--publish-as FROM=TO), or {"containers": {"archive": "s3://bucket/archive/"}}.',
             found=given,
         )
-    text = spelled(text)
+    text = spell(text)
     if is_url(text) and not text.startswith("file://"):
         return Address.parse(text.rstrip("/")).url + "/"
     return file_url(as_local_path(text)).rstrip("/") + "/"
@@ -205,7 +205,7 @@ class NamedContainers:
             names[url] = name
         return cls(names=tuple(sorted(names.items())))
 
-    def contained(self, facts: CatalogFacts, plan: BuildPlan) -> BuildPlan:
+    def put_into_containers(self, facts: CatalogFacts, plan: BuildPlan) -> BuildPlan:
         """Return the plan with these containers, which say how `access` reached their objects.
 
         Raises:

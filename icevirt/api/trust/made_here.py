@@ -38,13 +38,13 @@ def remember(repo: str, digest: str) -> None:
 
 def remember_containers(repo: str, containers: Iterable[Prefix]) -> None:
     """Note that a build of this user referred to files below these prefixes."""
-    known = set(remembered_containers(repo))
+    known = set(read_containers(repo))
     new = [each for each in containers if each not in known]
     if new:
         _add({"repo": repo, "containers": new})
 
 
-def remembered_containers(repo: str) -> tuple[Prefix, ...]:
+def read_containers(repo: str) -> tuple[Prefix, ...]:
     """Return the prefixes that builds of this user referred to, on this machine, in their order."""
     found: dict[Prefix, None] = {}
     for line in _lines():
@@ -55,13 +55,13 @@ def remembered_containers(repo: str) -> tuple[Prefix, ...]:
 
 def remember_places(repo: str, places: Iterable[str]) -> None:
     """Note that this user named these directories of files for the repository of a URL."""
-    known = remembered_places(repo)
+    known = read_places(repo)
     new = [each for each in dict.fromkeys(places) if not each.startswith(known)]
     if 0 < len(new) <= _MOST_PLACES:
         _add({"repo": repo, "places": new})
 
 
-def remembered_places(repo: str) -> tuple[str, ...]:
+def read_places(repo: str) -> tuple[str, ...]:
     """Return the directories that this user named, on this machine, as URLs with a slash behind."""
     said = (line["places"] for line in _lines() if line.get("repo") == repo and "places" in line)
     found = (each for some in said if isinstance(some, list) for each in some)

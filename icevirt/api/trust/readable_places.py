@@ -17,7 +17,7 @@ from typing import Any
 
 from icevirt.amounts import plural
 from icevirt.api.sources.inputs import Inputs, each_source, names_many
-from icevirt.api.trust.made_here import remembered_containers
+from icevirt.api.trust.made_here import read_containers
 from icevirt.archive.reports.build import BuildReport, Opening
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import (
@@ -26,7 +26,7 @@ from icevirt.connect.urls import (
     file_url,
     is_url,
     local_path,
-    spelled,
+    spell,
     url_of_absolute,
 )
 from icevirt.errors import FormatError, InvalidInputError
@@ -35,7 +35,7 @@ from icevirt.objects.authorize import Prefix, object_key
 from icevirt.objects.source_access import SourceAccess
 from icevirt.objects.source_lists.listing import directory_of
 from icevirt.planning.containers import containers_for
-from icevirt.planning.remedies import listed, of_arguments
+from icevirt.planning.remedies import list_names, of_arguments
 from icevirt.redaction import without_secrets
 from icevirt.storage.protocol import Storage
 
@@ -114,7 +114,7 @@ class ReadablePlaces:
 
 def left_elsewhere(urls: Sequence[str]) -> str:
     """Return a remark on files of a dataset that a call did not look at."""
-    shown = listed([without_secrets(each) for each in urls], _SHOWN)
+    shown = list_names([without_secrets(each) for each in urls], _SHOWN)
     price = "if you trust them, they are looked at too"
     return (
         f"{plural(len(urls), 'file')} of the dataset elsewhere than you named stayed as they were,"
@@ -168,7 +168,7 @@ def below(source: str) -> str:
 
     Of what is no pattern that is the source itself. Nothing is looked at but links.
     """
-    text = spelled(source)
+    text = spell(source)
     if is_url(text) and not text.startswith("file://"):
         return directory_of(text)
     return file_url(directory_of(as_local_path(text))).rstrip("/") + "/"
@@ -192,7 +192,7 @@ def own_entries(entries: Iterable[Prefix], places: Iterable[str], repo: str) -> 
         places: URLs that end in a slash.
         repo: URL of the repository.
     """
-    known = [each if isinstance(each, str) else each[0] for each in remembered_containers(repo)]
+    known = [each if isinstance(each, str) else each[0] for each in read_containers(repo)]
     named = [each for each in dict.fromkeys(places) if each.rstrip("/") not in ("", "file:")]
     try:
         common_ones = [each.url_prefix for each in containers_for(Strings.of(named))]

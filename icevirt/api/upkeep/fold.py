@@ -104,7 +104,7 @@ class _Folding:
             ), ()
         joined = {path: tip.find(path) for path in runs}, current.info.config
         if joined != self.joined:  # else others committed beside them
-            self.joined, self.done = joined, _written(assets, config, tip, runs)
+            self.joined, self.done = joined, _write_tables(assets, config, tip, runs)
         written, refs = self.done
         nodes = tuple(
             _fold(node, runs[node.path], refs[node.path])
@@ -152,7 +152,7 @@ def _fold(node: ArrayNode, run: Sequence[ManifestRef], refs: Sequence[ManifestRe
     return replace(made, extra=node.extra)
 
 
-def _written(
+def _write_tables(
     assets: Assets,
     config: RepositoryConfig,
     tip: Snapshot,

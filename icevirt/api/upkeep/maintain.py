@@ -33,7 +33,7 @@ from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.upkeep import Deleted, MaintenanceReport, WindowChange
 from icevirt.catalog.part_copies import fold_parts
 from icevirt.errors import InvalidInputError
-from icevirt.execution.executor import Executor, described
+from icevirt.execution.executor import Executor, describe_jobs
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
@@ -243,7 +243,7 @@ class _Maintenance:
 
     def expire(self, info: RepoInfo) -> tuple[RepoInfo, ExpirationRan] | None:
         """Release what no branch has shown since then."""
-        spared = {*rules.shown_at(info, self.history_from), *self.undone(info)}
+        spared = {*rules.find_shown_at(info, self.history_from), *self.undone(info)}
         for tip in info.branches.values():
             spared |= history_of_builds(info, tip, self.recorded)
         changed, self.expired = rules.expire(info, self.history_from, spared=spared)
@@ -259,7 +259,7 @@ class _Maintenance:
         if not self.dry_run:
             return head.read().info.snapshots.values()
         assert self.swept is not None
-        swept = rules.swept(self.swept, self.garbage_before, self.undone(self.swept))
+        swept = rules.sweep(self.swept, self.garbage_before, self.undone(self.swept))
         return swept.snapshots.values()
 
     def report(
@@ -341,7 +341,7 @@ class _ChunksByTasks:
             for at in range(0, len(keys), size)
         ]
         tell = telling_tasks(self._clock.step, "manifests", len(tasks))
-        with described("maintain: manifests", storage.url):
+        with describe_jobs("maintain: manifests", storage.url):
             self._lists = self._running.run(list_chunks, tasks, progress=tell)
 
     def sweep(self, older_than: int, *, dry_run: bool) -> tuple[int, int]:
@@ -359,6 +359,6 @@ class _ChunksByTasks:
             for at, ids in enumerate(self._ranges)
         ]
         tell = telling_tasks(self._clock.step, "chunks", len(tasks))
-        with described("maintain: chunks", self._assets.storage.url):
+        with describe_jobs("maintain: chunks", self._assets.storage.url):
             found = self._running.run(sweep, tasks, progress=tell)
         return sum(number for number, _ in found), sum(freed for _, freed in found)

@@ -22,7 +22,7 @@ from icevirt.archive import catalog as schema
 from icevirt.archive.reports.upkeep import Deleted, UnfinishedBuild
 from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.listings import ListPiece, pieces_of
-from icevirt.catalog.lookup import settled
+from icevirt.catalog.lookup import look_up_files
 from icevirt.catalog.part_index import FOLDER as INDEXES
 from icevirt.catalog.parts import complete_parts
 from icevirt.ids import ObjectId12
@@ -208,6 +208,6 @@ def _parts_needed(catalog: Below, pieces: Mapping[str, ListPiece], older_than: i
     files = SourceFiles(file for piece in pieces.values() for file in piece.files)
     stay = {part for part, written in there.items() if not is_old(written, older_than)}
     for identity in {schema.scan_of(part) for part in there}:
-        found = settled(catalog, identity, files)
+        found = look_up_files(catalog, identity, files)
         stay.update(found.parts[at] for at in np.unique(found.part[found.part >= 0]).tolist())
     return stay

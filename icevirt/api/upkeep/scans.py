@@ -16,7 +16,7 @@ from icevirt.catalog.lookup import forget, parts_with, rows_forgotten
 from icevirt.catalog.parquet import read_tables
 from icevirt.catalog.part_index import FOLDER as INDEXES
 from icevirt.catalog.parts import check_mark
-from icevirt.connect.urls import Address, as_local_path, file_url, is_url, spelled
+from icevirt.connect.urls import Address, as_local_path, file_url, is_url, spell
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -39,7 +39,7 @@ def source_urls(files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def _url(given: str) -> str:
-    text = spelled(given)
+    text = spell(given)
     if is_url(text) and not text.startswith("file://"):
         return Address.parse(text).url
     return file_url(as_local_path(text))

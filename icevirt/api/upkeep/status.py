@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.eras import of_all_eras
 from icevirt.api.dataset.files_held import WORK_FOLDER
-from icevirt.api.dataset.left_out import held_files
+from icevirt.api.dataset.left_out import read_held
 from icevirt.api.dataset.records import concat_dims, provenance_of
 from icevirt.api.dataset.target import Target
 from icevirt.api.upkeep.own_objects import work_folders
@@ -98,7 +98,7 @@ def status(
         if len(times) and times.max() > 0
         else None,
         files=record.get("files"),
-        held_files=held_files(storage, target.held_back()[0]),
+        held_files=read_held(storage, target.find_held_back()[0]),
         bad_files=tuple(url for url, _, _ in record.get("bad_files", ())),
         source_bytes=int(sizes.sum()) if len(sizes) else None,
         referenced_bytes=counts[0],

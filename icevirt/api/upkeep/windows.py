@@ -22,11 +22,11 @@ from icevirt.api.dataset.events import Clock
 from icevirt.api.dataset.files_held import CATALOG, FilesHeld, files_of_build, identities_in
 from icevirt.api.dataset.left_out import exclude
 from icevirt.api.dataset.planning import Request, plan_files
-from icevirt.api.dataset.records import concat_dims, kept_or_none, provenance_of
+from icevirt.api.dataset.records import concat_dims, provenance_of, recipe_or_none
 from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter, until_unchanged
-from icevirt.api.recorded import continued
+from icevirt.api.recorded import continue_options
 from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BuildReport
@@ -135,7 +135,7 @@ class DatasetFiles:
             )
         request = self._request(files, message=message)
         commit = replace(request.commit, allow_changes=allow_changes)
-        held = left_out.held_files(self.storage, self.target.held_back()[0])
+        held = left_out.read_held(self.storage, self.target.find_held_back()[0])
         if len(rest := left_out.without(held, gone)) < len(held):
             about = {"held": left_out.keep_held(self.storage, rest)} if rest else {}
             request = replace(request, about=about)
@@ -143,7 +143,7 @@ class DatasetFiles:
         return until_unchanged(request, lambda: files, self.starter, self.clock)
 
     def _request(self, files: SourceFiles, *, message: str) -> Request:
-        how = continued(
+        how = continue_options(
             self.record,
             concat_dim=None,
             scan_options=None,
@@ -159,8 +159,8 @@ class DatasetFiles:
             catalog=Below(self.storage, CATALOG),
             progress=self.clock.step,
             held=FilesHeld(listing=FileListing(files=files, pieces=()), bad=bad),
-            recipe=kept_or_none(self.storage, self.record),
-            about={} if (name := self.target.held_back()[0]) == "" else {"held": name},
+            recipe=recipe_or_none(self.storage, self.record),
+            about={} if (name := self.target.find_held_back()[0]) == "" else {"held": name},
             also=identities_in(Below(self.storage, CATALOG), how.choices.scanner),
             absent=frozenset(self.record.get("combine", {}).get("absent") or ()),
             expected=frozenset({"steps"}),

@@ -38,7 +38,7 @@ from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.listings import pieces_of
 from icevirt.catalog.parquet import read_tables
 from icevirt.errors import ConflictError, FormatError, NotFoundError, ObjectNotFoundError
-from icevirt.execution.executor import described, job_tags
+from icevirt.execution.executor import describe_jobs, job_tags
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
@@ -52,7 +52,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.collect import InUseTask, ReferringTask, in_use, referring
-from icevirt.versioning.history.garbage_collection import released
+from icevirt.versioning.history.garbage_collection import release
 from icevirt.versioning.id_columns import ID, id_at, places
 
 _TASKS_PER_SLOT = 4
@@ -318,7 +318,7 @@ def withdraw(
     with ExitStack() as stack:
         stack.enter_context(long_running("withdraw", clock))
         stack.enter_context(job_tags(storage.url))
-        stack.enter_context(described("withdraw: look for references"))
+        stack.enter_context(describe_jobs("withdraw: look for references"))
         starter = ExecutorStarter(stack, clock, executor)
         notes = [each.urls for _, each in exclusions(storage) if each.why == "withdrawn"]
         # a run that was killed may have taken away the versions that say how files were called
@@ -377,7 +377,7 @@ def _no_longer_held(storage: Storage, info: RepoInfo, urls: Collection[str]) -> 
     for branch, tip in sorted(info.branches.items()):
         for group in {str(record.get("group")) for record in newest_records(info, tip)}:
             target = Target.look(storage, branch=branch, group=group, mode="w")
-            held = left_out.held_files(storage, target.held_back()[0])
+            held = left_out.read_held(storage, target.find_held_back()[0])
             if len(rest := left_out.without(held, urls)) < len(held):
                 yield commit_held(target, rest)
 
@@ -401,7 +401,7 @@ def _release(head: RepoInfoFile, found: Holding) -> None:
                 " the groups that hold values of the files.",
                 branches=shown,
             )
-        return released(info, gone), ExpirationRan()
+        return release(info, gone), ExpirationRan()
 
     head.update(edit)
 

@@ -17,7 +17,7 @@ from icevirt.amounts import plural
 from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
 from icevirt.archive.reports.scan import CatalogSummary
-from icevirt.catalog.parts import check_mark, described_scans
+from icevirt.catalog.parts import check_mark, read_scans
 from icevirt.catalog.view import PartView, ddl, newest, schema
 from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, StorageError
@@ -55,7 +55,7 @@ def catalog_view(catalog: StorageLike, *, scan: str | None = None) -> CatalogVie
     """
     storage = storage_of(catalog)
     check_mark(storage)
-    return CatalogView(storage.url, newest(storage, scan), described_scans(storage), scan)
+    return CatalogView(storage.url, newest(storage, scan), read_scans(storage), scan)
 
 
 class CatalogView(Pictured):

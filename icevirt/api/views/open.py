@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from icevirt.api.trust.made_here import remembered_containers
-from icevirt.archive.reports.build import opened
+from icevirt.api.trust.made_here import read_containers
+from icevirt.archive.reports.build import open_group
 from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:
@@ -38,5 +38,5 @@ def open(repo: StorageLike, **options: Any) -> Dataset | DataTree:  # noqa: A001
         >>> ds["tas"].sel(lat=43.5, lon=1.5, time="2002-07").values.round(2)
         array([25.82], dtype=float32)
     """
-    known = {"authorize_virtual_chunk_access": remembered_containers(storage_of(repo).url)}
-    return opened(repo, {**known, **options})
+    known = {"authorize_virtual_chunk_access": read_containers(storage_of(repo).url)}
+    return open_group(repo, {**known, **options})

@@ -18,7 +18,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.packing import Block, PackedBlock, packed_columns, unpack
+from icevirt.archive.blocks.packing import Block, PackedBlock, pack_columns, unpack
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import gather
@@ -60,7 +60,7 @@ def part_of(block: Block, rows: NDArray[np.int64], file: NDArray[np.integer]) ->
     )
 
 
-def joined(blocks: Sequence[Block]) -> Block:
+def join(blocks: Sequence[Block]) -> Block:
     """Return the rows of blocks of one array, one behind the other."""
     if len(blocks) == 1:
         return blocks[0]
@@ -112,7 +112,7 @@ def dumps(block: Block) -> bytes:
         data=block.data.tobytes(),
         sources=block.source.astype("<u4").tobytes(),
         targets=json.dumps(list(targets)).encode(),
-        **packed_columns(block.offset, block.length),
+        **pack_columns(block.offset, block.length),
     )
     columns = pickle.dumps([getattr(packed, name) for name in _FIELDS])
     return zstandard.ZstdCompressor(level=1).compress(columns)
@@ -145,7 +145,7 @@ def cut(block: Block, rows: NDArray[np.int64], step: int, extent: NDArray[np.int
         found.append(_cut_virtual(block, rows[~inline], step, extent[~inline]))
     if inline.any():
         found.append(_cut_stored(block, rows[inline], step, extent[inline]))
-    return joined(found)
+    return join(found)
 
 
 def _cut_virtual(

@@ -92,13 +92,13 @@ def pack(
         boxes=np.array(boxes, "<u4").tobytes() if dense else None,
         index=None if dense else index.astype("<u4").tobytes(),
         kinds=None if bool(np.all(kind == ChunkType.virtual)) else kind.tobytes(),
-        **packed_columns(offset, length),
+        **pack_columns(offset, length),
         data=b"".join(table.inline.tobytes() for table in tables),
         **_number_targets(tables, urls),
     )
 
 
-def packed_columns(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> dict[str, bytes]:
+def pack_columns(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> dict[str, bytes]:
     """Return the columns for offsets and lengths; zstd makes little of them."""
     end = offset + length  # wraps only where the sum of a reference does
     gaps = offset.copy()

@@ -172,7 +172,7 @@ class Opening:
         return "<Opening>"
 
 
-def opened(place: Any, options: Mapping[str, Any]) -> Dataset | DataTree:
+def open_group(place: Any, options: Mapping[str, Any]) -> Dataset | DataTree:
     """Open a group in xarray; one that holds nothing but other groups as the tree of these."""
     import xarray as xr
 
@@ -241,7 +241,7 @@ class BuildReport(Pictured):
             "authorize_virtual_chunk_access": self.opening.authorization or list(self.opens_below),
             **({"eras": "concat"} if self.eras > 1 and self.opens_as_one else {}),
         }
-        return opened(self.opening.place(self.repo), {**known, **options})
+        return open_group(self.opening.place(self.repo), {**known, **options})
 
     @property
     def opens_below(self) -> tuple[str | tuple[str, str], ...]:

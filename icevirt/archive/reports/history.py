@@ -321,7 +321,7 @@ class OperationLog(Pictured):
         return f"<OperationLog {plural(len(self.operations), 'operation')}{more}>"
 
 
-def detailed(operation: LoggedOperation) -> str:
+def describe_details(operation: LoggedOperation) -> str:
     """Return the details in words: ``branch=main new_snap_id=...``."""
     return " ".join(f"{name}={escape_line(value)}" for name, value in operation.details.items())
 

@@ -40,7 +40,7 @@ def _loaded(code: bytes) -> Callable[[], Any]:
     return function
 
 
-def carried(function: Callable[[], Any]) -> Callable[[], Any]:
+def carry(function: Callable[[], Any]) -> Callable[[], Any]:
     """Return what pickles in the place of a function that other processes cannot import.
 
     It is defined in a script, in a notebook or a module beside one, or inside of a function.
@@ -253,7 +253,7 @@ class Refreshable:
         return {"credential_provider": Refresher(self), "skip_signature": False}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        function = carried(self.get_credentials)
+        function = carry(self.get_credentials)
         return Refreshable, (self.provider, function, self.read, self.current)
 
     def __repr__(self) -> str:
@@ -277,11 +277,11 @@ class Refresher:
             current = self._current
             ends = None if current is None else current.expires_after
             if current is None or (ends is not None and ends < datetime.now(UTC) + _MARGIN):
-                current = self._current = refreshed(self._credentials)
+                current = self._current = refresh(self._credentials)
             return current.as_obstore()
 
 
-def refreshed(credentials: Refreshable) -> Grant:
+def refresh(credentials: Refreshable) -> Grant:
     """Call the function once.
 
     Raises:
@@ -363,7 +363,7 @@ class CredentialKind[S]:
             StorageError: It was called now and failed.
         """
         made = Refreshable(self.provider, get_credentials, self.read)
-        return replace(made, current=refreshed(made)) if scatter_initial_credentials else made
+        return replace(made, current=refresh(made)) if scatter_initial_credentials else made
 
     def static(self, function: str, /, **given: object) -> S:
         """Return credentials of the one secret that was given to a function.

@@ -26,7 +26,7 @@ from icevirt.connect.credentials.common import (
     Secret,
     expiry,
     one_of,
-    refreshed,
+    refresh,
     secret,
 )
 from icevirt.errors import InvalidInputError
@@ -209,9 +209,9 @@ class Tokens:
         with self._lock:
             if self._current is None:
                 scattered = self._credentials.current
-                self._current = _token(scattered or refreshed(self._credentials))
+                self._current = _token(scattered or refresh(self._credentials))
             if self._current.is_over:
-                self._current = _token(refreshed(self._credentials))
+                self._current = _token(refresh(self._credentials))
             return self._current
 
     def renew(self, refused: Token, status: int) -> bool:
@@ -231,7 +231,7 @@ class Tokens:
             if refused.because and not refused.worked:
                 refused.forbids = status == 403
                 return False
-            self._current = _token(refreshed(self._credentials), because=status)
+            self._current = _token(refresh(self._credentials), because=status)
             return True
 
 

@@ -77,7 +77,7 @@ def is_named(word: str) -> bool:
     return word in ("anonymous", "environment", "netrc") or bool(_FUNCTION.fullmatch(word))
 
 
-def credentials_named(word: str, provider: str) -> Credentials:
+def parse_credentials(word: str, provider: str) -> Credentials:
     """Return the credentials that a word stands for.
 
     Args:

@@ -145,7 +145,7 @@ def prefixes_of(containers: Iterable[VirtualChunkContainer]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def used_containers(
+def find_used(
     urls: Strings, containers: Iterable[VirtualChunkContainer]
 ) -> Iterator[VirtualChunkContainer]:
     """Yield the containers that locations lie in: of several, the one with the longest prefix."""

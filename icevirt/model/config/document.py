@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from icevirt.errors import FormatError, IcevirtError, StorageError
-from icevirt.model.arguments import checked, refuse_other
-from icevirt.redaction import redacted
+from icevirt.model.arguments import check, refuse_other
+from icevirt.redaction import redact
 
 if TYPE_CHECKING:
     from icevirt.model.config.containers import VirtualChunkContainer
@@ -62,7 +62,7 @@ _WHOLE = (
 _MOST = (1 << 64) - 1
 
 
-def merged(
+def merge_documents(
     persisted: Mapping[str, Any], given: Mapping[str, Any], at: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Return the persisted document with what ``given`` sets in its place."""
@@ -73,7 +73,7 @@ def merged(
         if value is None:
             result.setdefault(key, None)
         elif isinstance(value, Mapping) and isinstance(old, Mapping) and here not in _WHOLE:
-            result[key] = merged(old, value, here)
+            result[key] = merge_documents(old, value, here)
         else:
             result[key] = value
     return result
@@ -165,7 +165,7 @@ _SETTING = "unsafe_use_conditional_update"
 _ONE_MACHINE = ("file:", "memory:")  # no place for the official client to write at the same time
 
 
-def rebased(
+def rebase_documents(
     base: Mapping[str, Any], mine: Mapping[str, Any], theirs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return ``theirs`` with the changes that led from ``base`` to ``mine``.
@@ -178,7 +178,9 @@ def rebased(
         if before == after:
             continue
         if isinstance(after, Mapping) and isinstance(other, Mapping):
-            result[key] = rebased(before if isinstance(before, Mapping) else {}, after, other)
+            result[key] = rebase_documents(
+                before if isinstance(before, Mapping) else {}, after, other
+            )
         elif key in mine:
             result[key] = after
         else:
@@ -298,7 +300,7 @@ class RepositoryConfig:
 
     def __repr__(self) -> str:
         present = {name: value for name, value in self.document.items() if value is not None}
-        return f"<icevirt.RepositoryConfig {redacted(present)}>"
+        return f"<icevirt.RepositoryConfig {redact(present)}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RepositoryConfig) and self.document == other.document
@@ -320,7 +322,7 @@ class RepositoryConfig:
 
     def merge(self, other: RepositoryConfig) -> RepositoryConfig:
         """Return a new configuration: this one, overridden by the settings of ``other``."""
-        return self.from_document(copy.deepcopy(merged(self.document, other.document)))
+        return self.from_document(copy.deepcopy(merge_documents(self.document, other.document)))
 
     @property
     def inline_threshold(self) -> int:
@@ -377,7 +379,7 @@ class RepositoryConfig:
         from icevirt.model.config.containers import VirtualChunkContainer
 
         how = "Pass VirtualChunkContainer(url_prefix, store)."
-        checked("the container", cont, VirtualChunkContainer, do=how)
+        check("the container", cont, VirtualChunkContainer, do=how)
         containers = dict(self.document.get("virtual_chunk_containers") or {})
         if cont.name is not None:
             containers = {k: v for k, v in containers.items() if v.get("name") != cont.name}

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from icevirt.connect.urls import as_local_path, is_url, spelled
+from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
 from icevirt.objects.source import OpenedSource, open_source
@@ -30,12 +30,12 @@ from icevirt.objects.source_lists.listing import SUFFIXES
 from icevirt.objects.source_lists.rows import (
     Row,
     bad_row,
+    choose_columns,
     is_stac,
     items_in,
     row,
     row_of,
     row_of_item,
-    wanted_columns,
 )
 
 _AT_ONCE = 1 << 16  # rows
@@ -59,7 +59,7 @@ def rows_of(source: str, asset: str | None = None) -> Iterator[Row]:
         NotFoundError: There is no such list.
         StorageError: It cannot be read.
     """
-    source = spelled(source)
+    source = spell(source)
     name = "stdin" if source == "-" else source
     kind = source.lower().removesuffix(".gz")
     with _opened(source) as stream, _explaining(name):
@@ -205,7 +205,7 @@ def _document(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row
 def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
     reader = csv.reader(_texts(stream, name), delimiter=delimiter, strict=True)
     header = next(reader, [])
-    wanted = wanted_columns(header, name)
+    wanted = choose_columns(header, name)
     at = [len(header) if each is None else header.index(each) for each in wanted]
     for values in reader:
         if not values:
@@ -223,7 +223,7 @@ def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
 
 
 def _rows_of_batches(batches: Any, schema: Any, name: str) -> Iterator[Row]:
-    wanted = wanted_columns(schema.names, name)
+    wanted = choose_columns(schema.names, name)
     line = 0
     for batch in batches:
         columns = [

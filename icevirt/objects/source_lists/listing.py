@@ -32,7 +32,7 @@ from icevirt.connect.urls import (
     is_pattern,
     is_url,
     natural,
-    spelled,
+    spell,
 )
 from icevirt.errors import (
     InvalidInputError,
@@ -130,7 +130,7 @@ def directory_of(source: str) -> str:
     return source[:begin] + "/".join(fixed).rstrip("/") + "/"
 
 
-def changed_since(files: Iterable[SourceFile]) -> dict[str, str]:
+def find_changes(files: Iterable[SourceFile]) -> dict[str, str]:
     """Return the URLs of files whose size, etag or time is no longer what it was, and how.
 
     Folders of buckets are listed, files of web servers asked for side by side.
@@ -182,7 +182,7 @@ def _text(source: object) -> str:
         raise InvalidInputError(f"a source must be a path or a URL, not {kind}", do=_NAME)
     if not text.strip() or "\0" in text:
         raise InvalidInputError("this is not a valid source", do=_NAME, source=text)
-    return spelled(text)
+    return spell(text)
 
 
 def _paths(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from icevirt.connect.urls import as_local_path, file_url, is_url, spelled
+from icevirt.connect.urls import as_local_path, file_url, is_url, spell
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.model.chunks import END_SECOND
 from icevirt.redaction import without_secrets
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     last_modified: int | None = None  # nanoseconds since 1970
 
 
-def wanted_columns(there: Sequence[str], name: str) -> list[str | None]:
+def choose_columns(there: Sequence[str], name: str) -> list[str | None]:
     """Return which columns have URL, size, etag and time, however they are capitalised.
 
     Raises:
@@ -65,7 +65,7 @@ def row_of(found: Mapping[str, Any], name: str, line: int) -> Row:
         InvalidInputError: It names no file, or says something impossible of it.
     """
     try:
-        url, _, _, modified = wanted_columns(list(found), name)
+        url, _, _, modified = choose_columns(list(found), name)
     except InvalidInputError:
         what = "a row of a list of sources has no url"
         raise bad_row(what, name, line, columns=list(found)) from None
@@ -83,7 +83,7 @@ def row(values: Iterable[Any], name: str, line: int) -> Row:
     if not isinstance(url, str) or not url.strip() or "\0" in url:
         raise bad_row("a row of a list of sources does not name a file", name, line, url=url)
     try:
-        place = spelled(url)
+        place = spell(url)
     except InvalidInputError as error:
         error.facts |= {"list": name, "line": line}
         raise
@@ -209,7 +209,7 @@ def _chosen(
 
 def _absolute(href: str, item: Mapping[str, Any], source: str) -> str:
     """Resolve an href against the item's own link to itself, or where it was found."""
-    plain = spelled(href)
+    plain = spell(href)
     if is_url(plain) or plain != href:
         return plain
     links = item.get("links")
@@ -217,8 +217,8 @@ def _absolute(href: str, item: Mapping[str, Any], source: str) -> str:
         each for each in (links if isinstance(links, list) else ()) if isinstance(each, Mapping)
     ]
     own = next((each.get("href") for each in there if each.get("rel") == "self"), None)
-    if isinstance(own, str) and is_url(spelled(own)):
-        base = spelled(own)
+    if isinstance(own, str) and is_url(spell(own)):
+        base = spell(own)
     elif source == "-":
         return href
     else:
@@ -243,7 +243,7 @@ def rows_of_spark(frame: Any) -> Iterator[Row]:
         StorageError: Spark cannot compute it.
     """
     name = type(frame).__name__
-    columns = wanted_columns([*frame.columns], name)
+    columns = choose_columns([*frame.columns], name)
     used = [column for column in columns if column is not None]
     zoned = {each.name for each in frame.schema.fields if each.dataType.typeName() == "timestamp"}
     wanted = frame.select(*(frame[column] for column in used))

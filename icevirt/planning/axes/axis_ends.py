@@ -21,8 +21,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings
-from icevirt.planning.axes.coordinates import coordinate_of, decoded
-from icevirt.planning.axes.dates import counted_times, written
+from icevirt.planning.axes.coordinates import coordinate_of, decode
+from icevirt.planning.axes.dates import count_times, write_labels
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, distinct_firsts, files_along
 from icevirt.planning.remedies import choose
@@ -174,7 +174,7 @@ def labels_of_files(
         row, raw = int(labels.row[place]), labels.at(place)
         if paths.name(arrays.path[row]) == dimension and len(raw):
             attributes = ArraySchema.loads(arrays.schema[row]).attributes
-            ends = written(decoded(raw, attributes.values)[[0, -1]], attributes)
+            ends = write_labels(decode(raw, attributes.values)[[0, -1]], attributes)
             found.setdefault(int(arrays.file[row]), (ends[0], ends[1]))
     return found
 
@@ -254,12 +254,12 @@ def _summary(
     units = units_of(attributes.values)
     spacing = Spacing()
     if values.dtype.kind in "iuf":
-        times = None if units is None else counted_times(values, units)
+        times = None if units is None else count_times(values, units)
         if units is not None and times is not None:
             spacing = spacing_of_times(times, units.calendar)
         elif units is None:
             spacing = spacing_of_numbers(values)
-    first, last = written(values[[0, -1]], attributes)
+    first, last = write_labels(values[[0, -1]], attributes)
     calendar = "" if units is None or units.calendar in _USUAL else units.calendar
     after = np.zeros(0, np.int64) if spacing.after is None else spacing.after
     missing = after if spacing.missing is None else spacing.missing
@@ -287,7 +287,7 @@ def _find_gaps(
     after: NDArray[np.int64],
     missing: NDArray[np.int64],
 ) -> tuple[StepGap, ...]:
-    columns = (written(values[after], attributes), written(values[after + 1], attributes))
+    columns = (write_labels(values[after], attributes), write_labels(values[after + 1], attributes))
     rows = zip(*columns, missing.tolist(), strict=True)
     return tuple(StepGap(after=last, before=next_, missing=count) for last, next_, count in rows)
 

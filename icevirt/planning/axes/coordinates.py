@@ -17,12 +17,12 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.indices import are_all
 from icevirt.model.strings import Strings
-from icevirt.planning.axes.dates import counted_times, written
+from icevirt.planning.axes.dates import count_times, write_labels
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import missing_of, parse, units_of
 
 
-def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
+def decode(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
     """Return labels as numbers in their order: unsigned where the file says so, and scaled.
 
     An offset moves all of them by the same amount and is left out.
@@ -287,7 +287,7 @@ class Coordinate:
         elif flat.dtype.kind == "f":
             runs = replace(runs, flat=flat + 0.0)  # 0.0 and -0.0 are one label
         attrs = self.attributes.without("add_offset") if self.shifted else self.attributes
-        return Keys(runs=runs, missing=missing, shown=lambda at: written(flat[at], attrs))
+        return Keys(runs=runs, missing=missing, shown=lambda at: write_labels(flat[at], attrs))
 
     def _times(self) -> NDArray[np.int64] | None:
         """Return labels in microseconds; None where they are no times, or lie closer than that."""
@@ -297,7 +297,7 @@ class Coordinate:
         if not (np.isfinite(flat) | self.missing).all():
             return None
         known = np.where(self.missing, flat.dtype.type(0), flat)
-        times = counted_times(known, units)
+        times = count_times(known, units)
         if times is not None and flat.dtype.kind == "f":
             order = np.argsort(known, kind="stable")
             one, other = known[order[:-1]], known[order[1:]]
@@ -339,7 +339,7 @@ def _places(facts: CatalogFacts, dimension: str) -> Iterator[tuple[str, NDArray[
     """Yield paths of coordinates and the place of each file's labels; -1 where a file has none."""
     arrays, labels = facts.arrays, facts.arrays.labels
     path_of = arrays.path.codes[labels.row]
-    for code in arrays.path.used(path_of).tolist():
+    for code in arrays.path.find_used(path_of).tolist():
         if paths.name(arrays.path.values[code]) == dimension:
             places = np.flatnonzero(path_of == code)
             place = np.full(len(facts.files), -1, np.min_scalar_type(-len(labels.row) - 1))
@@ -350,7 +350,9 @@ def _places(facts: CatalogFacts, dimension: str) -> Iterator[tuple[str, NDArray[
 def _is_of_one_kind(facts: CatalogFacts, places: NDArray[np.integer]) -> bool:
     """Say whether labels at some places are all numbers or all texts."""
     dtype = facts.arrays.labels.dtype
-    held = {np.dtype(dtype.values[code]).kind for code in dtype.used(dtype.codes[places]).tolist()}
+    held = {
+        np.dtype(dtype.values[code]).kind for code in dtype.find_used(dtype.codes[places]).tolist()
+    }
     return held <= {*_NUMBERS} or held <= {*_TEXTS}
 
 
@@ -360,7 +362,7 @@ def _coordinate(facts: CatalogFacts, path: str, places: NDArray[np.integer]) -> 
     schemas = arrays.schema.codes[labels.row[places]]
     attributes = {
         code: ArraySchema.loads(arrays.schema.values[code]).attributes
-        for code in arrays.schema.used(schemas).tolist()
+        for code in arrays.schema.find_used(schemas).tolist()
     }
     # an offset that all files have moves all labels alike
     shifted = len({repr(each.values.get("add_offset", 0)) for each in attributes.values()}) > 1
@@ -419,7 +421,7 @@ def _decode(
         attrs = attributes[int(schemas[mine[0]])]
         starts = starts // dtype.itemsize
         meant = np.char.decode(raw, "utf-8", "replace") if dtype.kind == "S" else raw
-        meant = decoded(meant, attrs.values)
+        meant = decode(meant, attrs.values)
         shift = attrs.values.get("add_offset")
         if shifted and isinstance(shift, int | float) and meant.dtype.kind in "iuf":
             meant = meant.astype(np.float64) + shift
@@ -438,6 +440,6 @@ def _missing(raw: NDArray[Any], attributes: Attributes) -> NDArray[np.bool_]:
     if raw.dtype.kind in "iuf" and (meaning := missing_of(attributes)):
         unsigned = {name: value for name, value in attributes.values.items() if name == "_Unsigned"}
         # what means "missing" may be spelled with a sign where the numbers have none, or without
-        for numbers in (raw, decoded(raw, unsigned)):
+        for numbers in (raw, decode(raw, unsigned)):
             gone |= np.isin(numbers, np.array(meaning))
     return gone

@@ -23,7 +23,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings
 from icevirt.planning.times.calendars import dates_of, datetimes_of
-from icevirt.planning.times.instants import InexactError, microseconds, recoded
+from icevirt.planning.times.instants import InexactError, microseconds, recode
 from icevirt.planning.times.units import parse, units_of
 
 _MONTHS = (
@@ -158,7 +158,7 @@ def refuse_incomplete(directives: Iterable[str], text: str) -> None:
         )
 
 
-def dated(found: Mapping[str, Column], rows: int, *, calendar: str = PROLEPTIC) -> Dates:
+def read_dates(found: Mapping[str, Column], rows: int, *, calendar: str = PROLEPTIC) -> Dates:
     """Return the dates of columns of texts, by directive; null texts and impossible dates are none.
 
     Args:
@@ -255,7 +255,7 @@ def iso_dates(texts: Sequence[str] | Strings, *, calendar: str = PROLEPTIC) -> D
     """
     pc = computing()
 
-    found = captured(texts, _ISO)
+    found = capture(texts, _ISO)
     there = np.asarray(found["Y"].is_valid())
     for name, most in (("m", 12), ("d", 31), ("H", 23), ("M", 59), ("S", 59)):
         number = _number(name, _zero(found[name], "1" if name in "md" else "0"))
@@ -271,7 +271,7 @@ def iso_dates(texts: Sequence[str] | Strings, *, calendar: str = PROLEPTIC) -> D
     columns = {name: found[name] for name in "Ymd"}
     columns |= {name: _zero(found[name], "0") for name in "HMS"}
     columns["f"] = pc.utf8_slice_codeunits(fraction, 0, 6)
-    made = dated(columns, len(texts), calendar=calendar)
+    made = read_dates(columns, len(texts), calendar=calendar)
     shift = _zone_minutes(_zero(found["zone"], "Z"))
     values = made.values - shift * _STEP["m"]
     return Dates(np.where(there, values, 0), made.there & there, "us", calendar)
@@ -294,7 +294,7 @@ def _zone_minutes(zones: Column) -> NDArray[np.int64]:
     return np.array(minutes, np.int64)[np.asarray(codes.indices)]
 
 
-def captured(texts: Sequence[str] | Strings, pattern: str) -> dict[str, Column]:
+def capture(texts: Sequence[str] | Strings, pattern: str) -> dict[str, Column]:
     """Return what the named groups of a pattern of RE2 match in each text, null where it does not.
 
     Raises:
@@ -326,7 +326,7 @@ def same_texts(one: Column, other: Column) -> NDArray[np.bool_]:
     return np.asarray(pc.or_(neither, pc.fill_null(pc.equal(one, other), False)))
 
 
-def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
+def write_labels(values: NDArray[Any], attributes: Attributes) -> list[str]:
     """Return labels as people write them: times as dates of their calendar."""
     attrs = attributes.values
     units, offset = units_of(attrs), attrs.get("add_offset")
@@ -334,7 +334,7 @@ def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
         values = values + offset
     if units is None:
         return [str(value) for value in values.tolist()]
-    times = counted_times(values, units)
+    times = count_times(values, units)
     dates = None if times is None else dates_of(times, units.calendar)
     plain = [f"{value} {units.text}" for value in values.tolist()]
     if dates is None:
@@ -346,7 +346,7 @@ def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
     ]
 
 
-def counted_times(values: NDArray[Any], units: TimeUnits) -> NDArray[np.int64] | None:
+def count_times(values: NDArray[Any], units: TimeUnits) -> NDArray[np.int64] | None:
     """Return microseconds since 1970-01-01; None where one lies further away than they count."""
     with suppress(InexactError):
         return microseconds(values, units)[0]
@@ -390,7 +390,7 @@ def plain_date(value: Any) -> Any:
     )  # fmt: skip
 
 
-def listed_dates(values: Sequence[Any]) -> Dates:
+def dates_of_list(values: Sequence[Any]) -> Dates:
     """Return dates of a list, in microseconds.
 
     Raises:
@@ -431,7 +431,7 @@ def calendar_of(said: Mapping[str, Any]) -> str:
     return name
 
 
-def counted_labels(
+def count_labels(
     labels: NDArray[Any] | Dates, said: Mapping[str, Any]
 ) -> tuple[NDArray[Any], Attributes]:
     """Return labels as they are stored, and the attributes that say what they count.
@@ -456,7 +456,7 @@ def counted_labels(
             units=wanted,
         )
     try:
-        values = recoded(labels.values, own, target)
+        values = recode(labels.values, own, target)
     except InexactError as error:
         raise InvalidInputError(
             f"a label cannot be counted in the units that attrs sets: {error}",
@@ -466,10 +466,10 @@ def counted_labels(
     return values, attributes | Attributes(values={"units": target.text})
 
 
-def shown_labels(values: NDArray[Any], attributes: Attributes) -> NDArray[Any]:
+def show_labels(values: NDArray[Any], attributes: Attributes) -> NDArray[Any]:
     """Return labels as people read them: times as dates, as texts where numpy has no such date."""
     units = parse(attributes.values.get("units"), attributes.values.get("calendar"))
-    times = None if units is None else counted_times(values, units)
+    times = None if units is None else count_times(values, units)
     if units is None or times is None:
         return values
     dates = datetimes_of(times, units.calendar)

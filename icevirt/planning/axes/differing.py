@@ -16,7 +16,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.planning.axes.coordinates import decoded
+from icevirt.planning.axes.coordinates import decode
 from icevirt.planning.times.units import says_since
 
 EVERY = "*"
@@ -197,7 +197,7 @@ def _numbers(labels: ComparedLabels) -> NDArray[Any] | None:
     raw, dtype, attributes = labels
     if np.dtype(dtype).kind not in "iuf":
         return None
-    values = decoded(np.frombuffer(raw, dtype), attributes)
+    values = decode(np.frombuffer(raw, dtype), attributes)
     offset = attributes.get("add_offset")
     if isinstance(offset, int | float):
         values = np.add(values, offset)

@@ -51,7 +51,7 @@ class DimensionScopes:
                 owner[group], lengths[above] = above, np.maximum(lengths[above], mine)
         return cls(owner=owner, lengths=lengths)
 
-    def seen_from(self, group: str) -> NDArray[np.int64] | None:
+    def lengths_for(self, group: str) -> NDArray[np.int64] | None:
         """Return the length in each file for arrays of a group; None where no file has one.
 
         Where neither the group nor one above has the dimension, it is that of all other groups, or

@@ -24,8 +24,14 @@ from icevirt.planning.axes.differing import dimension_apart
 from icevirt.planning.axes.group_order import refuse_other_duplicates
 from icevirt.planning.axes.name_proposals import relative
 from icevirt.planning.axes.new_dimensions import NewDimension
-from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_of, merged, pieces_of
-from icevirt.planning.axes.placement import along, data_along, numbered
+from icevirt.planning.axes.overlaps import (
+    FileLabels,
+    FilePieces,
+    labels_of,
+    merge_pieces,
+    pieces_of,
+)
+from icevirt.planning.axes.placement import along, data_along, number_rows
 from icevirt.planning.combine.options import Duplicates
 from icevirt.planning.remedies import choose, fix, leave_out, own_names
 
@@ -56,7 +62,7 @@ class ResolvedDuplicates:
     refused: CombineError | None = None
 
 
-def settled(
+def settle_duplicates(
     facts: CatalogFacts, dimensions: Sequence[str], rule: Duplicates, new: Sequence[NewDimension]
 ) -> ResolvedDuplicates:
     """Keep one of the files with the same labels; say which there are where that is refused.
@@ -88,7 +94,7 @@ def settled(
         return ResolvedDuplicates(kept=everything)
     pieces = pieces_of(len(facts.files), known)
     columns = [*(each.cell[pieces.file] for each in new), *pieces.cell.values()]
-    place = numbered(columns, len(pieces.file))
+    place = number_rows(columns, len(pieces.file))
     placed = np.all([column >= 0 for column in columns], axis=0)
     number = np.unique(place, return_inverse=True)[1]
     often = np.flatnonzero(placed & (np.bincount(number)[number] > 1))
@@ -109,7 +115,7 @@ def settled(
         refuse_other_duplicates(facts, known)
     if not pieces.skip:
         return ResolvedDuplicates(kept=rows, left_out=left_out)
-    joined = merged(pieces.take(rows))
+    joined = merge_pieces(pieces.take(rows))
     return ResolvedDuplicates(
         kept=joined.file, left_out=left_out, cuts=cuts, pieces=joined, labels=known
     )
@@ -156,7 +162,7 @@ class _Alike:
             return cls(rows, rows)
         held = _variables(facts, np.unique(pieces.file[rows]), dimensions)[pieces.file[rows]]
         rows, held = rows[held >= 0], held[held >= 0]
-        group = np.unique(numbered([place[rows], held], len(rows)), return_inverse=True)[1]
+        group = np.unique(number_rows([place[rows], held], len(rows)), return_inverse=True)[1]
         often = (np.bincount(group) > 1)[group]
         rows, group = rows[often], group[often]
         first = np.full(int(group.max(initial=-1)) + 1, len(rows))

@@ -31,10 +31,10 @@ from icevirt.planning.axes.dates import (
     Column,
     DateFormat,
     Dates,
-    captured,
+    capture,
     computing,
-    dated,
     iso_dates,
+    read_dates,
     refuse_incomplete,
     same_texts,
     spelled,
@@ -111,7 +111,7 @@ class NamePattern:
     ) -> FoundLabels:
         """Return the labels in texts which the pattern describes, from where they ``begin``."""
         patterns = (self._regex(lazy=lazy, begin=begin) for lazy in (True, False))
-        first, last = (captured(texts, pattern) for pattern in patterns)
+        first, last = (capture(texts, pattern) for pattern in patterns)
         mine = [at for at, piece in enumerate(self.pieces) if piece.name == name]
         there = np.asarray(first[f"p{mine[0]}"].is_valid())
         two_ways = np.zeros(len(there), np.bool_)
@@ -124,7 +124,7 @@ class NamePattern:
         for at in mine:  # a directive may come twice: a year in the folder and in the name, say
             text = columns.setdefault(self.pieces[at].text, first[f"p{at}"])
             there &= same_texts(text, first[f"p{at}"])
-        dates = dated(columns, len(there), calendar=calendar)
+        dates = read_dates(columns, len(there), calendar=calendar)
         return FoundLabels(dates, there & dates.there, two_ways)
 
     def _regex(self, *, lazy: bool, begin: str) -> str:
@@ -391,12 +391,12 @@ def _by_regex(
     why = f"its name does not match {pattern!r}"
     if not directives:
         return _read_types(_match(facts, pattern, dimension, why))
-    found = captured(facts.files.url, named)
+    found = capture(facts.files.url, named)
     columns: dict[str, Any] = {}
     again = np.ones(len(facts.files), np.bool_)
     for group, directive in directives.items():
         again &= same_texts(found[group], columns.setdefault(directive, found[group]))
-    dates = dated(columns, len(facts.files), calendar=calendar)
+    dates = read_dates(columns, len(facts.files), calendar=calendar)
     _refuse_none(facts, dates.there & again, dimension, why)
     return dates
 

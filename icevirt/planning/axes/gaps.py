@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
@@ -30,7 +30,7 @@ from icevirt.planning.axes.placement import NOWHERE, AxisSteps
 from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
-from icevirt.planning.remedies import drop_fixes, fix, listed
+from icevirt.planning.remedies import drop_fixes, fix, list_names
 from icevirt.planning.times.units import missing_of
 
 _SHOWN = 5  # places in a message
@@ -140,7 +140,7 @@ def _refusal(
     count = math.prod(axis.count for axis in member.along)
     names = ", ".join(repr(axis.dimension) for axis in member.along)
     gone = [each for each, _, _ in absent]
-    others = listed([each.path for each in gone[1:]], _NAMED)
+    others = list_names([each.path for each in gone[1:]], _NAMED)
     lacking = np.ones(len(facts.files), np.bool_)
     for axis, cell in zip(member.along, first[0].tolist(), strict=True):
         lacking &= axis.cell == cell
@@ -233,8 +233,8 @@ def _refusal_to_reserve(
     facts: CatalogFacts, wrong: Sequence[tuple[CombinedVariable, str]]
 ) -> CombineError:
     (member, why), gone = wrong[0], [each for each, _ in wrong]
-    others = listed([each.path for each in gone[1:]], _NAMED)
-    names = listed([each.path for each in gone], _NAMED)
+    others = list_names([each.path for each in gone[1:]], _NAMED)
+    names = list_names([each.path for each in gone], _NAMED)
     size = sum(math.prod(map(int, each.shapes.max(axis=0))) * len(each.rows) for each in gone)
     do = (
         "If it is the same in all files, name in data_vars (--data-vars) only the other"
@@ -264,7 +264,9 @@ def _with_missing_values(gone: Sequence[CombinedVariable]) -> list[Fix]:
     if None in unused.values() or any(missing_value(each.schema) is not None for each in gone):
         return []
     said = {path: {"_FillValue": value} for path, value in unused.items()}
-    values = listed([f"{value} in {paths.name(path)}" for path, value in unused.items()], _NAMED)
+    values = list_names(
+        [f"{value} in {paths.name(path)}" for path, value in unused.items()], _NAMED
+    )
     return [fix(f"{values} reads as missing, wherever it stands", attrs=said)]
 
 
@@ -310,7 +312,7 @@ def _missing_text(schema: ArraySchema) -> str | None:
     kind = schema.data_type
     if kind == "string" or (isinstance(kind, Mapping) and kind.get("name") == _UTF32):
         return text
-    dtype = fixed_dtype(kind)
+    dtype = find_fixed_dtype(kind)
     if dtype is None or dtype.kind != "S":
         return None
     raw = text.encode()

@@ -21,7 +21,7 @@ from icevirt.model import paths
 from icevirt.planning.axes.coordinates import Coordinate, coordinates_of_groups
 from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_by, pieces_of
-from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, Placement, placed_by
+from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, Placement, place_by
 from icevirt.planning.remedies import fix
 
 
@@ -91,7 +91,7 @@ def _place(
     """Return where the files of a group lie by its labels; None where these give no order."""
     group = paths.parent(held.path)
     try:
-        mine = placed_by(facts, axis.dimension, files, held, alone=alone, spacing=spacing)
+        mine = place_by(facts, axis.dimension, files, held, alone=alone, spacing=spacing)
     except OverlapError as error:
         what = f"two files overlap along {axis.dimension!r} in {group}"
         made = _refusal(what, axis.dimension, group, alone=alone, **error.facts)

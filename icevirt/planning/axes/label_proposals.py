@@ -20,11 +20,11 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import coordinate_of
-from icevirt.planning.axes.dates import Dates, iso_dates, shown_labels
+from icevirt.planning.axes.dates import Dates, iso_dates, show_labels
 from icevirt.planning.axes.dimension_scopes import DimensionScopes, lengths_along
 from icevirt.planning.axes.file_labels import NamePattern, readable_paths
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
-from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension, relabeled
+from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension, relabel
 from icevirt.planning.axes.placement import along, files_along
 from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.remedies import EVERY, fix
@@ -91,7 +91,7 @@ def label_fixes(
         return merged
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
     found = found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
-    return found if name else [*found, *look.given_order()]
+    return found if name else [*found, *look.keep_order()]
 
 
 def odd_names(facts: CatalogFacts) -> str:
@@ -199,7 +199,7 @@ class _Look:
                 price = "files hold different variables of the same steps, which are merged"
                 yield fix(price, concat_dim=[each])
 
-    def given_order(self) -> Iterator[Fix]:
+    def keep_order(self) -> Iterator[Fix]:
         """Yield what keeps files in their order along a time that they have, whatever it says."""
         arrays = self._facts.arrays
         for each in sorted(self._taken):
@@ -267,7 +267,7 @@ class _Look:
     def _make(self, dimension: str, labels: str) -> NewDimension | None:
         try:
             if dimension in self._one_step:
-                return relabeled(self._facts, dimension, labels, {})[1]
+                return relabel(self._facts, dimension, labels, {})[1]
             return new_dimension(self._facts, dimension, labels)
         except IcevirtError:
             return None
@@ -365,6 +365,6 @@ def _is_rival(first: str, pattern: str, form: str) -> bool:
 def _span(made: NewDimension) -> str:
     """Return the labels of a dimension in a few words."""
     assert made.values is not None
-    shown = shown_labels(made.values, made.attributes)
+    shown = show_labels(made.values, made.attributes)
     first, last = (str(each) for each in (shown[0], shown[-1]))
     return f"{made.count} labels along {made.name}, {first} to {last}"

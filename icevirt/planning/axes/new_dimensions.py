@@ -21,23 +21,23 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.planning.axes.coordinates import decoded
+from icevirt.planning.axes.coordinates import decode
 from icevirt.planning.axes.dates import (
     Dates,
     calendar_of,
-    counted_labels,
+    count_labels,
+    dates_of_list,
     is_date,
-    listed_dates,
     plain_date,
-    shown_labels,
+    show_labels,
 )
 from icevirt.planning.axes.dimension_scopes import lengths_along
 from icevirt.planning.axes.file_labels import labels_of_files, refuse_unlabelled
 from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, files_along
 from icevirt.planning.remedies import choose, scan_fix
 from icevirt.planning.times.instants import InexactError
-from icevirt.planning.times.targets import declared, labels_in_one, storage_of
-from icevirt.planning.times.units import bounds_of, counted_units, missing_of, why_unread
+from icevirt.planning.times.targets import declare, labels_in_one, storage_of
+from icevirt.planning.times.units import bounds_of, missing_of, units_to_count, why_unread
 
 type Labels = Sequence[str | int | float | date] | str
 """Of each file in the order given, dates too; or a pattern of names, like
@@ -73,7 +73,7 @@ class NewDimension:
             cell=self.cell,
             count=self.count,
             reason=f"{new if self.is_new else named} {self.name!r}",
-            names=() if self.values is None else shown_labels(self.values, self.attributes),
+            names=() if self.values is None else show_labels(self.values, self.attributes),
             is_new=self.is_new,
         )
 
@@ -108,10 +108,10 @@ def new_dimension(
     refuse_known(facts, name, variable)
     if variable is not None:
         return _by_variable(facts, name, variable)
-    return labelled(facts, name, labels, said or {})
+    return label_files(facts, name, labels, said or {})
 
 
-def labelled(
+def label_files(
     facts: CatalogFacts, name: str, labels: Labels, said: Mapping[str, Any]
 ) -> NewDimension:
     """Return a dimension with labels that are listed, or that names or attributes of files tell.
@@ -132,7 +132,7 @@ def labelled(
         )
     else:
         found = array_of_labels(list(labels))
-    values, attributes = counted_labels(found, said)
+    values, attributes = count_labels(found, said)
     distinct, first, cell = np.unique(
         values, return_index=True, return_inverse=True, equal_nan=False
     )
@@ -162,7 +162,7 @@ def array_of_labels(values: Sequence[Any]) -> NDArray[Any] | Dates:
         InvalidInputError: They are of several kinds.
     """
     if values and all(map(is_date, values)):
-        return listed_dates([plain_date(each) for each in values])
+        return dates_of_list([plain_date(each) for each in values])
     made = np.array(values)
     if made.dtype.kind not in _KINDS or made.ndim != 1:
         raise InvalidInputError(
@@ -197,7 +197,7 @@ def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
         )
 
 
-def nested_places(
+def places_of_nest(
     facts: CatalogFacts, dimensions: Sequence[str], nest: Mapping[str, tuple[int, ...]] | None
 ) -> NDArray[np.int64]:
     """Return the place of each file along each dimension, shape (files, dimensions).
@@ -209,7 +209,7 @@ def nested_places(
     return np.array(places, np.int64).reshape(files, 1 if nest is None else len(dimensions))
 
 
-def nested_dimension(
+def dimension_of_nest(
     facts: CatalogFacts,
     name: str,
     place: NDArray[np.int64],
@@ -234,7 +234,7 @@ def nested_dimension(
                 f" {choose(combine='by_coords')}.",
                 labels=labels if isinstance(labels, str) else list(labels)[:10],
             )
-        values, attributes = counted_labels(array_of_labels(list(labels)), said or {})
+        values, attributes = count_labels(array_of_labels(list(labels)), said or {})
     made = NewDimension(name=name, cell=place, count=count, values=values, attributes=attributes)
     return made.take(np.arange(len(facts.files)))
 
@@ -263,7 +263,7 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
             variable=path,
             file=facts.url_of(rows[error.at]),
         ) from error
-    labels = decoded(raw, attributes.values)
+    labels = decode(raw, attributes.values)
     _refuse_missing(facts, raw, attributes, path, dimension)
     _, first, cell = np.unique(labels, return_index=True, return_inverse=True)
     own = path == f"/{dimension}" and all(not each.dimension_names for each in schemas.values())
@@ -312,14 +312,14 @@ def _count_alike(
     is_typed = len(kinds) == 1 or all(each.kind == "U" for each in kinds)
     if is_typed and len({_meaning(each.attributes) for each in schemas.values()}) == 1:
         return np.concatenate(held), first
-    counts = [counted_units(each.attributes.values) for each in schemas.values()]
+    counts = [units_to_count(each.attributes.values) for each in schemas.values()]
     known = [each for each in counts if each is not None]
     if len(known) < len(counts):
         raise _unlike_labels(path, dimension, kinds, schemas)
     storage = [(storage_of(each), missing_of(each.attributes)) for each in schemas.values()]
     order = np.argsort([*schemas])
     number = order[np.searchsorted(np.array([*schemas]), codes, sorter=order)]
-    said = declared(known, storage, number, np.arange(len(codes)))
+    said = declare(known, storage, number, np.arange(len(codes)))
     raw, target = labels_in_one(said, held)
     if target is None:
         raise _unlike_labels(path, dimension, kinds, schemas)
@@ -357,7 +357,7 @@ def _refuse_missing(
         raise refuse_unlabelled(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")
 
 
-def relabeled(
+def relabel(
     facts: CatalogFacts, name: str, labels: Labels, said: Mapping[str, Any]
 ) -> tuple[CatalogFacts, NewDimension]:
     """Return the facts without the coordinate of a dimension, and the labels in its place.
@@ -385,7 +385,7 @@ def relabeled(
             concat_dim=name,
         )
     without = _without_coordinate(facts, name)
-    made = labelled(facts, name, labels, said)
+    made = label_files(facts, name, labels, said)
     there = files_along(without, name)
     used, cell = np.unique(made.cell[there], return_inverse=True)
     cells = np.full(len(facts.files), NOWHERE, np.int64)
@@ -407,7 +407,9 @@ def _without_coordinate(facts: CatalogFacts, name: str) -> CatalogFacts:
         if paths.name(path) == name and paths.parent(path) == paths.ROOT
     }
     for code, path in gone.items():
-        for schema in arrays.schema.used(arrays.schema.codes[arrays.path.codes == code]).tolist():
+        for schema in arrays.schema.find_used(
+            arrays.schema.codes[arrays.path.codes == code]
+        ).tolist():
             attributes = ArraySchema.loads(arrays.schema.values[schema]).attributes.values
             for bounds in bounds_of(path, attributes):
                 if bounds in arrays.path.values:

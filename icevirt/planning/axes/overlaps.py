@@ -19,7 +19,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model.strings import gather
 from icevirt.planning.axes.coordinates import Coordinate, Keys, coordinate_of
-from icevirt.planning.axes.placement import files_along, numbered
+from icevirt.planning.axes.placement import files_along, number_rows
 from icevirt.planning.remedies import leave_out
 
 
@@ -149,7 +149,7 @@ def _runs(labels: FileLabels) -> _Runs | None:
     )
 
 
-def merged(pieces: FilePieces) -> FilePieces:
+def merge_pieces(pieces: FilePieces) -> FilePieces:
     """Join pieces of a file that follow one another, where no other file needs them apart."""
     for name in pieces.skip:
         pieces = _merge_along(pieces, name)
@@ -158,7 +158,7 @@ def merged(pieces: FilePieces) -> FilePieces:
 
 def _merge_along(pieces: FilePieces, name: str) -> FilePieces:
     cell, skip, count = pieces.cell[name], pieces.skip[name], pieces.count[name]
-    others = numbered([pieces.cell[each] for each in pieces.cell if each != name], len(cell))
+    others = number_rows([pieces.cell[each] for each in pieces.cell if each != name], len(cell))
     order = np.lexsort((cell, others, pieces.file))
     one, two = order[:-1], order[1:]
     linked = (
@@ -258,7 +258,7 @@ def _cut_shapes(
         return arrays
     columns = [arrays.shape.codes[rows].astype(np.int64), axis[rows], full[rows], count[rows]]
     key, first, inverse = np.unique(
-        numbered(columns, len(rows)), return_index=True, return_inverse=True
+        number_rows(columns, len(rows)), return_index=True, return_inverse=True
     )
     shapes = [*arrays.shape.values]
     new = np.empty(len(key), np.int64)
@@ -292,7 +292,7 @@ def _cut_digests(
         return digest
     columns = [digest.codes[rows].astype(np.int64), skip[rows], count[rows]]
     _, first, inverse = np.unique(
-        numbered(columns, len(rows)), return_index=True, return_inverse=True
+        number_rows(columns, len(rows)), return_index=True, return_inverse=True
     )
     texts = [*digest.values]
     new = len(texts) + np.arange(len(first))

@@ -30,10 +30,10 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.indices import are_all
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate, coordinate_of, order_files
-from icevirt.planning.axes.dates import shown_labels, written
-from icevirt.planning.remedies import build_fix, choose, fix, listed
+from icevirt.planning.axes.dates import show_labels, write_labels
+from icevirt.planning.remedies import build_fix, choose, fix, list_names
 from icevirt.planning.times.calendars import MICROSECOND
-from icevirt.planning.times.instants import InexactError, Times, encoded_times, microseconds
+from icevirt.planning.times.instants import InexactError, Times, encode_times, microseconds
 from icevirt.planning.times.units import bounds_of, missing_of, units_of
 
 _SPARSEST = 100  # steps for each that a file holds: more are a mistake
@@ -68,8 +68,8 @@ class AxisSteps:
         """Return the line that lists the steps that no file holds."""
         absent = self.absent
         return (
-            f"{len(absent):,} of {len(self.values):,} steps along {dimension!r} have no file and "
-            f"read as missing: {listed(written(self.values[absent], self.attributes), _SHOWN)}"
+            f"{len(absent):,} of {len(self.values):,} steps along {dimension!r} have no file and read"
+            f" as missing: {list_names(write_labels(self.values[absent], self.attributes), _SHOWN)}"
         )
 
 
@@ -131,7 +131,7 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
         off = "is not a whole number of steps after the first"
         what = "follows a step that is missing within the file" if grid.fits.all() else off
         row = int(np.argmax(odd if grid.fits.all() else ~grid.fits))
-        label, first_label = written(raw[[row, 0]], held.attributes)
+        label, first_label = write_labels(raw[[row, 0]], held.attributes)
         raise CombineError(
             f"a label of {dimension!r} {what}, so the axis is not regular",
             fixes=[*_fit_spacing(raw, begins, units, dimension), without_spacing(dimension)],
@@ -202,7 +202,7 @@ def _of_times(
         none = np.zeros_like(every)
         exact = Times(microseconds=every, rest=none, there=np.ones(len(every), np.bool_))
         wide = np.dtype(np.float64 if raw.dtype.kind == "f" else np.int64)
-        values = encoded_times(exact, units, wide, None)
+        values = encode_times(exact, units, wide, None)
         lost = microseconds(values, units)[0] != every
     except InexactError as error:
         raise CombineError(
@@ -287,7 +287,7 @@ class AxisPlacement:
         if not len(self.names):
             return f"number {cell}"
         held = np.asarray(self.names[cell : cell + 1])
-        return held[0] if self.attributes is None else shown_labels(held, self.attributes)[0]
+        return held[0] if self.attributes is None else show_labels(held, self.attributes)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -407,7 +407,7 @@ def _unknown_positions(dimension: str) -> CombineError:
     )
 
 
-def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> AxisPlacement:
+def place_by_order(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> AxisPlacement:
     """Return the cells of files along a dimension that they have, whose places a person gave."""
     there = files_along(facts, dimension)
     cell = np.unique(place[there], return_inverse=True)[1].astype(np.int64)
@@ -436,10 +436,10 @@ def _by_labels(
     found = coordinate_of(facts, dimension, there)
     if found is None and not alone:
         raise _unknown_positions(dimension)
-    return placed_by(facts, dimension, there, found, alone=alone, spacing=spacing)
+    return place_by(facts, dimension, there, found, alone=alone, spacing=spacing)
 
 
-def placed_by(
+def place_by(
     facts: CatalogFacts,
     dimension: str,
     there: NDArray[np.int64],
@@ -528,7 +528,7 @@ def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
     repeated: set[str] = set()
     for code, path in enumerate(arrays.path.values):
         if paths.name(path) == dimension:
-            used = arrays.schema.used(arrays.schema.codes[arrays.path.codes == code]).tolist()
+            used = arrays.schema.find_used(arrays.schema.codes[arrays.path.codes == code]).tolist()
             schemas = (ArraySchema.loads(arrays.schema.values[each]) for each in used)
             repeated |= {path, *(b for e in schemas for b in bounds_of(path, e.attributes.values))}
     is_data = np.array([path not in repeated for path in arrays.path.values], np.bool_)
@@ -544,7 +544,7 @@ def distinct_firsts(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArr
     return np.unique(values, return_index=True)
 
 
-def numbered(columns: Iterable[NDArray[np.integer]], rows: int) -> NDArray[np.int64]:
+def number_rows(columns: Iterable[NDArray[np.integer]], rows: int) -> NDArray[np.int64]:
     """Number the rows of columns of cells, equal ones alike; without columns all are one."""
     number = np.zeros(rows, np.int64)
     for column in columns:

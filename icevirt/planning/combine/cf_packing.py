@@ -60,7 +60,7 @@ def same_packing(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return {n: key(v) for n, v in one.items()} == {n: key(v) for n, v in other.items()}
 
 
-def decoded(values: NDArray[Any], packing: dict[str, Any]) -> NDArray[Any]:
+def decode(values: NDArray[Any], packing: dict[str, Any]) -> NDArray[Any]:
     """Return what packed numbers mean, in the dtype that xarray gives them."""
     from xarray import SerializationWarning, Variable
     from xarray.conventions import decode_cf_variable
@@ -76,7 +76,7 @@ def decoded(values: NDArray[Any], packing: dict[str, Any]) -> NDArray[Any]:
         return np.asarray(shown.values)
 
 
-def repacked(
+def repack(
     values: NDArray[Any], dtype: np.dtype[Any], packing: dict[str, Any]
 ) -> NDArray[Any] | LostValues:
     """Pack decoded values anew, if every one of them survives exactly.
@@ -87,7 +87,7 @@ def repacked(
         packing: Attributes of the array that they are packed for.
     """
     packed = _pack(values, dtype, packing)
-    again = decoded(packed, packing)
+    again = decode(packed, packing)
     wrong = ~_compare(values, again)
     if not wrong.any():
         return packed
@@ -147,7 +147,7 @@ def can_renumber(one: Any, other: Any) -> bool:
     return all(isinstance(each, Mapping) and "enum" in each for each in (one, other))
 
 
-def renumbered(values: NDArray[Any], source: Attributes, target: Attributes) -> NDArray[Any]:
+def renumber(values: NDArray[Any], source: Attributes, target: Attributes) -> NDArray[Any]:
     """Return the numbers by which ``target`` names what ``source`` names by these.
 
     Numbers without a name stay, if they have none there either.

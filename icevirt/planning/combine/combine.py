@@ -30,7 +30,7 @@ from icevirt.planning.combine import tolerance
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.hints import limits_of
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.plan_variable import planned
+from icevirt.planning.combine.plan_variable import plan_array
 from icevirt.planning.combine.prepare import PreparedFacts, coordinate
 from icevirt.planning.combine.tolerance import offer_tolerance
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
@@ -46,7 +46,7 @@ from icevirt.planning.times.recoding import describe_recodings
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
 
-def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
+def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     """Decide how files whose facts were made alike become one dataset.
 
     Raises:
@@ -80,7 +80,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         recoded = None if recoded is None else recoded.take(cells.rows)
         gap = gaps.get(member.path)
         given = prepared.given.get(member.path, ())
-        made = planned(
+        made = plan_array(
             facts, member, cells, spec, gap=gap, times=recoded, given=given, limits=limits
         )
         for other in reversed(arrays[-_NEIGHBOURS:]):  # mostly equal columns are held once

@@ -8,7 +8,7 @@ from typing import Literal
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
-from icevirt.planning.remedies import fix, listed
+from icevirt.planning.remedies import fix, list_names
 
 _NAMED = 5  # attributes
 _LONGEST = 60  # letters of a value
@@ -80,7 +80,7 @@ def _refusal(
     items = [_items(each).get(name) for each in found]
     other = next((each for each in items if each != items[0]), None)
     return CombineError(
-        f"attributes differ between files in {path}: {listed(conflicts, _NAMED)}",
+        f"attributes differ between files in {path}: {list_names(conflicts, _NAMED)}",
         fixes=[
             fix("attributes that differ are left out", combine_attrs="drop_conflicts"),
             fix("the first file says what attributes are", combine_attrs="override"),

@@ -26,7 +26,7 @@ from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import AxisPlacement
 from icevirt.planning.combine.dimension_lengths import distinct
-from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
+from icevirt.planning.remedies import fix, list_names, of_arguments, scan_fix
 from icevirt.planning.times.units import units_of
 
 type DataVarsLike = str | Iterable[str] | Mapping[str, str | Iterable[str]] | None
@@ -125,7 +125,7 @@ def refuse_unknown_names(rules: DataVars, there: Collection[str]) -> None:
         )
 
 
-def said(rules: DataVars, dimension: str) -> tuple[str, ...] | None:
+def find_rule(rules: DataVars, dimension: str) -> tuple[str, ...] | None:
     """Return the rule for a dimension; None if there is none."""
     return rules.get(dimension, rules.get(EVERY))
 
@@ -137,7 +137,7 @@ def is_named(words: Sequence[str], path: str) -> bool:
 
 def gets(rules: DataVars, dimension: str, path: str, *, is_new: bool, is_coordinate: bool) -> bool:
     """Say whether a variable that lacks a dimension gets it."""
-    words = said(rules, dimension)
+    words = find_rule(rules, dimension)
     if words is None:
         words = (ALL,) if is_new else (MINIMAL,)
     return is_named(words, path) or (ALL in words and not is_coordinate)
@@ -176,7 +176,7 @@ class Declared:
         axis, kept = self._new.get(dimension), self._rules.kept
         if any(each.variable == path for each in self._new.values()):
             return axis is not None and axis.variable == path
-        words = said(self._rules.asked, dimension)
+        words = find_rule(self._rules.asked, dimension)
         if words is not None and is_named(words, path):
             if tuple(own) == (paths.name(path),):
                 raise InvalidInputError(
@@ -202,7 +202,7 @@ class Declared:
     def _is_lone(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
         """Say whether one label has a field alone that gets the dimension by default only."""
         axis, kept = self._new.get(dimension), self._rules.kept
-        if axis is None or said(self._rules.lasting, dimension) is not None:
+        if axis is None or find_rule(self._rules.lasting, dimension) is not None:
             return False
         is_label = any(path in (e.variable, e.label_variable) for e in self._new.values())
         is_placed = not {*own}.isdisjoint((*self._rules.dimensions, *self._times))
@@ -344,7 +344,7 @@ def fixes_of(found: Sequence[Unequal], rules: DimensionRules) -> list[Fix]:
     if len(given) == len(found):
         along = dict.fromkeys(each.axis.dimension for each in given if each.axis is not None)
         price = (
-            f"{listed([_shorten(each.path) for each in given], _SHOWN)} get the dimension"
+            f"{list_names([_shorten(each.path) for each in given], _SHOWN)} get the dimension"
             if len(given) > 1
             else f"{_shorten(given[0].path)} gets the dimension"
         )
@@ -367,7 +367,7 @@ def fixes_of(found: Sequence[Unequal], rules: DimensionRules) -> list[Fix]:
 def remedy(rules: DimensionRules, found: Sequence[Unequal]) -> Any:
     """Return the data_vars with which variables get a dimension too, and no other one changes."""
     by_dimension = {
-        each: words for each in rules.dimensions if (words := said(rules.lasting, each))
+        each: words for each in rules.dimensions if (words := find_rule(rules.lasting, each))
     }
     for each in found:
         assert each.axis is not None

@@ -141,7 +141,7 @@ def with_texts_alike(facts: CatalogFacts) -> CatalogFacts:
     for path, held in unlike.items():
         best = max(held, key=lambda name: held[name])
         rows = np.flatnonzero(arrays.path.codes == path)
-        for code in arrays.schema.used(arrays.schema.codes[rows]).tolist():
+        for code in arrays.schema.find_used(arrays.schema.codes[rows]).tolist():
             names = schemas[code].dimension_names
             if names[-1] in held and names[-1] != best:
                 codes[rows[arrays.schema.codes[rows] == code]] = len(made)

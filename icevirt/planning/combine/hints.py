@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.joining import Fact, has_few, is_character, itemsize_of, joins_badly
-from icevirt.archive.roles import coordinates_of, resolved
+from icevirt.archive.roles import coordinates_of, resolve
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
@@ -148,7 +148,7 @@ class CombineHints:
         path, names = array.path, array.dimension_names
         if is_referenced:
             return self.orders(path, names)
-        axes, itemsize = self.joined_axes(names), array.itemsize
+        axes, itemsize = self.find_joined_axes(names), array.itemsize
         if not names or names == (paths.name(path),):
             is_small = prod(array.shape) * itemsize <= affordable
             return bool(axes) or (bool(self.concat_dims) and is_small)
@@ -187,7 +187,7 @@ class CombineHints:
         renamed = dict(self.rename)
         return tuple(None if name is None else renamed.get(name, name) for name in names)
 
-    def joined_axes(self, names: Sequence[str | None]) -> tuple[int, ...]:
+    def find_joined_axes(self, names: Sequence[str | None]) -> tuple[int, ...]:
         """Return the axes of an array, given its dimensions, whose length is not the dataset's."""
         joined = {*self.concat_dims, *self.pad}
         return tuple(axis for axis, name in enumerate(self._called(names)) if name in joined)
@@ -238,7 +238,7 @@ class CombineHints:
 
     def keeps_values(self, path: str, names: Sequence[str | None]) -> bool:
         """Say whether the values of a variable are compared with a tolerance."""
-        if not self.tolerant or not self.compares(names) or self.joined_axes(names):
+        if not self.tolerant or not self.compares(names) or self.find_joined_axes(names):
             return False
         is_coordinate = tuple(names) == (paths.name(path),)
         return is_named(path, self.tolerant) or ("*" in self.tolerant and is_coordinate)
@@ -252,7 +252,7 @@ def holds_labels(path: str, names: Sequence[str | None], data_type: object) -> b
     return len(names) == 2 and names[0] == own and is_character(data_type)
 
 
-def covered_by(
+def find_limits(
     tolerance: Mapping[str, float],
     variables: Iterable[tuple[str, Sequence[str | None], Mapping[str, Any]]],
 ) -> dict[str, float]:
@@ -273,7 +273,7 @@ def covered_by(
     for path, _, attributes in known:
         for name in ("bounds", "climatology"):
             if isinstance(word := attributes.get(name), str):
-                held = resolved(paths.parent(path), word, there)
+                held = resolve(paths.parent(path), word, there)
                 owners.setdefault(held or "", path)
     for path in {path for path, _, _ in known}:
         owner = owners.get(path, path)
@@ -287,7 +287,7 @@ def covered_by(
 
 def limits_of(facts: CatalogFacts, tolerance: Mapping[str, float]) -> dict[str, float]:
     """Return how far variables may differ, by path; others may not at all."""
-    return covered_by(tolerance, describe_variables(facts)) if tolerance else {}
+    return find_limits(tolerance, describe_variables(facts)) if tolerance else {}
 
 
 def is_named(path: str, names: tuple[str, ...]) -> bool:

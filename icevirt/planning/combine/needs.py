@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Coded, Counts, Labels
 from icevirt.archive.joining import STEP, Fact, Form, cut_along
-from icevirt.archive.kinds import KindColumn, NumberColumn, joint, mapped, narrow, spread
+from icevirt.archive.kinds import KindColumn, NumberColumn, joint, map_columns, narrow, spread
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.json import JSON
 from icevirt.planning.combine.data_vars import describe_variables, listing_groups
@@ -60,7 +60,7 @@ class _ArrayKind(NamedTuple):
         array = self.array
         if not array.contiguous and edge is None:
             return self.schema.dumps(), 1, 1
-        axes = hints.joined_axes(array.dimension_names)
+        axes = hints.find_joined_axes(array.dimension_names)
         edges = (
             cut_along(array.chunk_shape, axes, array.itemsize)
             if edge is None
@@ -248,7 +248,7 @@ def _make(  # noqa: PLR0917 - what is known of the arrays
     def counted(column: Counts, stored: NDArray[np.int64]) -> Counts:
         if (times == among).all():
             return replaced(column, stored)
-        cut = mapped([column.held, kind], lambda count, at: count * times[at] // among[at])
+        cut = map_columns([column.held, kind], lambda count, at: count * times[at] // among[at])
         return replaced(Counts(cut), stored)
 
     schema = KindColumn(kind.kind, of_kind[kind.of_kind])
@@ -283,7 +283,7 @@ def _choose_digests(
     rows, at = found.digest
     mine = _find_among(rows, stored) | (own[arrays.digest.codes[rows]] == 0)
     mine &= (wanted[rows] & Fact.digest) > 0
-    codes = mapped(
+    codes = map_columns(
         [arrays.digest.codes, wanted],
         lambda code, facts: np.where((facts & Fact.digest) > 0, own[code], 0),
     )
@@ -379,7 +379,7 @@ def common_edges(
     found: dict[int, int] = {}
     for members in by_path.values():
         some = [kinds[number][0] for number in members]
-        is_joined = all(0 in hints.joined_axes(each.dimension_names) for each in some)
+        is_joined = all(0 in hints.find_joined_axes(each.dimension_names) for each in some)
         if not is_joined or any(len(kinds[number][1].codecs) != 1 for number in members):
             continue
         if any(prod(each.shape) == 0 for each in some):
@@ -501,7 +501,7 @@ def _needs_common_edge(
 ) -> bool:
     """Say whether chunks differ, or files but the last one listed end within a chunk."""
     edges = {  # where nothing but their own file decides it
-        cut_along(each.chunk_shape, hints.joined_axes(each.dimension_names), each.itemsize)[0]
+        cut_along(each.chunk_shape, hints.find_joined_axes(each.dimension_names), each.itemsize)[0]
         if each.contiguous
         else each.chunk_shape[0]
         for each in some

@@ -311,7 +311,7 @@ class CombineSpec:
     kept: Kept = field(default_factory=Kept)
     max_references: int = MAX_REFERENCES  # of one manifest
 
-    def said_of(self, dimension: str) -> dict[str, Any]:
+    def find_attributes(self, dimension: str) -> dict[str, Any]:
         """Return attributes that the user sets for the coordinate of a dimension in all files."""
         attrs = self.options.attrs or {}
         return {**attrs.get(dimension, {}), **attrs.get(f"/{dimension}", {})}

@@ -24,7 +24,7 @@ from icevirt.planning.axes.placement import (
     AxisPlacement,
     AxisSteps,
     Placement,
-    numbered,
+    number_rows,
     without_spacing,
 )
 from icevirt.planning.combine.cf_packing import OWN, PACKING
@@ -54,7 +54,7 @@ class _Share(Place):
     of: NDArray[np.intp]  # (k,) positions in the member's rows
 
 
-def planned(
+def plan_array(
     facts: CatalogFacts,
     member: CombinedVariable,
     cells: Placement,
@@ -382,11 +382,11 @@ def _choose_edges(member: CombinedVariable, share: _Share) -> list[int]:
     if member.schema.chunk_shape is not None and share.mode is not ArrayMode.join:
         return list(member.schema.chunk_shape)
     if share.mode is ArrayMode.join:
-        return joined_edges(share.shape, share.axes)
+        return choose_joined_edges(share.shape, share.axes)
     return [max(1, length) for length in share.shape]
 
 
-def joined_edges(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
+def choose_joined_edges(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
     """Return how the chunks of values that are stored are cut along the placed axes."""
     edges = [max(1, length) for length in shape]
     for axis in axes:
@@ -489,7 +489,7 @@ def _join_along(boxes: _Boxes, at: int) -> _Boxes:
     starts, lengths, skips = boxes.starts, boxes.lengths, boxes.skips
     others = [axis for axis in range(starts.shape[1]) if axis != at]
     columns = [each[:, axis] for axis in others for each in (starts, lengths, skips)]
-    number = numbered([boxes.source, *columns], len(boxes.rows))
+    number = number_rows([boxes.source, *columns], len(boxes.rows))
     order = np.lexsort((starts[:, at], number))
     one, two = order[:-1], order[1:]
     follows = np.zeros(len(order), np.bool_)

@@ -35,17 +35,17 @@ from icevirt.planning.axes.group_order import with_groups
 from icevirt.planning.axes.label_proposals import label_fixes, odd_names
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
-    nested_dimension,
-    nested_places,
+    dimension_of_nest,
     new_dimension,
-    relabeled,
+    places_of_nest,
+    relabel,
 )
-from icevirt.planning.axes.placement import Placement, place_files, placed_axis
+from icevirt.planning.axes.placement import Placement, place_by_order, place_files
 from icevirt.planning.combine.data_vars import Declared
 from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.edits.renames import LabelEdits
-from icevirt.planning.remedies import drop_fixes, fix, listed, scan_fix
+from icevirt.planning.remedies import drop_fixes, fix, list_names, scan_fix
 from icevirt.planning.times.recoding import recode_times
 
 _NAMED = 5  # variables in a message
@@ -80,7 +80,7 @@ class PreparedFacts:
             label_edits=None if self.label_edits is None else self.label_edits.take(rows),
         )
 
-    def counted_again(self, spec: CombineSpec) -> PreparedFacts:
+    def count_again(self, spec: CombineSpec) -> PreparedFacts:
         """Return some of the files by themselves: their times may count alike, and tell more.
 
         Raises:
@@ -89,7 +89,7 @@ class PreparedFacts:
         facts, times = recode_times(self.facts, spec.concat_dim)
         twice = self.twice
         if twice is None and self.nest is None:
-            twice = duplicates.settled(
+            twice = duplicates.settle_duplicates(
                 facts, self.existing(spec.concat_dim), "refuse", self.new
             ).refused
         return replace(self, facts=facts, times={**self.times, **times}, twice=twice)
@@ -116,7 +116,7 @@ class PreparedFacts:
         known = {each.name: each.axis for each in self.new}
         if self.nest is not None:
             for at, name in enumerate(spec.concat_dim):
-                known.setdefault(name, placed_axis(self.facts, name, self.nest[:, at]))
+                known.setdefault(name, place_by_order(self.facts, name, self.nest[:, at]))
         cells = place_files(self.facts, spec.concat_dim, known, spec.spacing)
         return with_groups(self.facts, cells, known, spec.spacing)
 
@@ -132,7 +132,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
     """
     facts = with_texts_alike(facts)
     nest = (
-        nested_places(facts, spec.concat_dim, spec.nest)
+        places_of_nest(facts, spec.concat_dim, spec.nest)
         if spec.options.combine == "nested"
         else None
     )
@@ -144,7 +144,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
         facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=spec.label_edits
     )
     if nest is None:
-        settled = duplicates.settled(facts, existing, spec.options.duplicates, new)
+        settled = duplicates.settle_duplicates(facts, existing, spec.options.duplicates, new)
         if settled.pieces is not None:
             cut = overlaps.cut(found.facts, settled.pieces, settled.labels)
             found = found.with_facts(cut, settled.pieces.file)
@@ -164,7 +164,7 @@ def _refuse_losses(before: CatalogFacts, after: CatalogFacts) -> None:
         gone = [before.arrays.path.values.index(each) for each in lost]
         rows = np.flatnonzero(np.isin(before.arrays.path.codes, gone))
         raise CombineError(
-            f"no file that counts holds {listed(lost, _NAMED)}: all their files are left out,"
+            f"no file that counts holds {list_names(lost, _NAMED)}: all their files are left out,"
             " because other files hold the same steps",
             fixes=drop_fixes(before.arrays, rows),
             variables=lost[:_NAMED],
@@ -178,12 +178,12 @@ def _find_new(
     there = _list_dimensions(facts.arrays)
     found: list[NewDimension] = []
     for at, name in enumerate(spec.concat_dim):
-        labels, said = spec.labels.get(name), spec.said_of(name)
+        labels, said = spec.labels.get(name), spec.find_attributes(name)
         if nest is not None:
             if labels is not None or name not in there:
-                found.append(nested_dimension(facts, name, nest[:, at], labels, said))
+                found.append(dimension_of_nest(facts, name, nest[:, at], labels, said))
         elif labels is not None and name in there:
-            facts, made = relabeled(facts, name, labels, said)
+            facts, made = relabel(facts, name, labels, said)
             found.append(made)
         elif labels is not None:
             found.append(new_dimension(facts, name, labels, said))
@@ -192,7 +192,7 @@ def _find_new(
 
 def _stack(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
     """Give arrays the dimensions that they get, and bring times that get one to one count."""
-    facts, given = stacked(found.facts, Declared(found.facts, found.new, spec.dimension_rules))
+    facts, given = stack(found.facts, Declared(found.facts, found.new, spec.dimension_rules))
     there = _list_dimensions(facts.arrays)
     for each in found.new:
         if each.name not in there:
@@ -291,7 +291,7 @@ _TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)
 _NUMBERS: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 
 
-def stacked(
+def stack(
     facts: CatalogFacts, declared: Declared
 ) -> tuple[CatalogFacts, dict[str, tuple[str, ...]]]:
     """Return the facts as if arrays had the dimensions that the rules give them, and these by path.
@@ -359,7 +359,7 @@ class _Lengths:
         for at, name in enumerate(names):
             if name not in self._known:
                 self._known[name] = DimensionScopes.of(self._facts, name)
-            if (lengths := self._known[name].seen_from(paths.parent(path))) is None:
+            if (lengths := self._known[name].lengths_for(paths.parent(path))) is None:
                 continue
             found[:, at] = lengths[files]
             if (found[:, at] < 0).any():

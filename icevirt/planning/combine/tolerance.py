@@ -20,7 +20,7 @@ from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
-from icevirt.planning.axes.coordinates import decoded
+from icevirt.planning.axes.coordinates import decode
 from icevirt.planning.axes.differing import ROUNDING, are_integers, rounding_of
 from icevirt.planning.combine.data_vars import describe_variables
 from icevirt.planning.combine.options import CombineSpec
@@ -74,7 +74,7 @@ def _read_values(facts: CatalogFacts, member: CombinedVariable, at: int) -> NDAr
     if kept is None:
         raise _refusal(facts, member, at, "its values are not numbers, or too many to compare")
     attributes = ArraySchema.loads(arrays.schema[row]).attributes
-    return decoded(kept, attributes.values)
+    return decode(kept, attributes.values)
 
 
 def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
@@ -156,7 +156,7 @@ def _find_unequal(
 
 
 def _count_versions(facts: CatalogFacts, rows: NDArray[np.int64]) -> int:
-    return len(facts.arrays.digest.used(facts.arrays.digest.codes[rows]))
+    return len(facts.arrays.digest.find_used(facts.arrays.digest.codes[rows]))
 
 
 def _measure(facts: CatalogFacts, rows: NDArray[np.int64], *, is_coordinate: bool) -> float | None:
@@ -187,7 +187,7 @@ def _decode_values(facts: CatalogFacts, row: int) -> NDArray[Any] | None:
     values = facts.values(*facts.place_of(row))
     if values is None or values.dtype.kind not in "iuf" or not values.size:
         return None
-    meant = decoded(values, ArraySchema.loads(arrays.schema[row]).attributes.values)
+    meant = decode(values, ArraySchema.loads(arrays.schema[row]).attributes.values)
     return meant if are_integers(meant) else meant.astype(np.float64)
 
 

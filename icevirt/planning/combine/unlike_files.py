@@ -22,7 +22,7 @@ from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal
 from icevirt.planning.combine.dimension_lengths import FullLengths, distinct
 from icevirt.planning.combine.hints import limits_of
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
+from icevirt.planning.remedies import fix, list_names, of_arguments, scan_fix
 
 _SHOWN = 3  # names in a price
 
@@ -81,7 +81,7 @@ def _follow_ragged(facts: CatalogFacts, found: Sequence[Unequal], spec: CombineS
     if not names:
         return None
     return fix(
-        f"variables along {listed(names, _SHOWN)} follow one another, as in ragged arrays",
+        f"variables along {list_names(names, _SHOWN)} follow one another, as in ragged arrays",
         concat_dim=[*spec.concat_dim, *names],
     )
 
@@ -101,7 +101,7 @@ def ways_to_fit(
     given = [each for each in unequal if each.axis is not None and not each.is_coordinate]
     pad = [*spec.pad, *uneven]
     if uneven:
-        price = f"along {listed([*uneven], _SHOWN)}, what shorter files lack reads as missing"
+        price = f"along {list_names([*uneven], _SHOWN)}, what shorter files lack reads as missing"
         made = fix(price, pad=pad)
         if given:
             also = fixes_of(given, spec.dimension_rules)[0]

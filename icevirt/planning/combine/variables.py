@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, by_first_appearance
-from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.kinds import NumberColumn
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError, OverlapError
@@ -103,7 +103,7 @@ def members_of(
     before: CombinedVariable | None = None
     for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
-        used = facts.arrays.schema.used(codes).tolist()
+        used = facts.arrays.schema.find_used(codes).tolist()
         if len({schemas[c].dimension_names for c in used}) > 1:
             _refuse_unlike(facts, rows, path, schemas, codes, CombineOptions(), ())
         member = _combine_rows(facts, rows, path, schemas, cells, spec, full)
@@ -185,7 +185,7 @@ def _combine_rows(  # noqa: PLR0917 - the facts of one array
     if not _ascend(keys):
         order = np.lexsort(keys)
         rows, cell = rows[order], cell[order]
-    used, codes = facts.arrays.schema.renumbered(rows)
+    used, codes = facts.arrays.schema.renumber(rows)
     is_whole = np.array([schemas[code].whole for code in used.tolist()], np.bool_)
     whole = _spread(is_whole, codes)
     first = schemas[int(used[codes[0]])]
@@ -194,7 +194,7 @@ def _combine_rows(  # noqa: PLR0917 - the facts of one array
     keys = [signature(schemas[code], stored=False) for code in used.tolist()]
     if len(set(keys)) > 1 and along:  # else the first file's values are those of all
         schema, alike = _choose(facts, rows, [schemas[c] for c in used.tolist()], keys, codes)
-    shapes, size = facts.arrays.shape.renumbered(rows)
+    shapes, size = facts.arrays.shape.renumber(rows)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
     sizes = np.array(distinct, np.int64).reshape(len(shapes), len(names))
     ragged = {
@@ -383,7 +383,7 @@ def _differs_in_type(member: CombinedVariable, schemas: Sequence[ArraySchema]) -
 
     Then the values of files are compared, and those of the first file are stored.
     """
-    kinds = [fixed_dtype(each.data_type) for each in schemas]
+    kinds = [find_fixed_dtype(each.data_type) for each in schemas]
     if member.axes or member.whole.any() != member.whole.all():
         return False
     if any(kind is None or kind.kind not in "iuf" for kind in kinds):

@@ -124,7 +124,7 @@ class FileEdit:
         return by_name | {key: text for variable, key, text in self.attrs if variable == path}
 
 
-def recorded(stored: object) -> tuple[FileEdit, str]:
+def read_recorded(stored: object) -> tuple[FileEdit, str]:
     """Return what a snapshot says was set in all files, and the function that set more."""
     found = stored if isinstance(stored, dict) else {}
     attrs = tuple((str(a), str(b), str(c)) for a, b, c in found.get("attrs") or ())
@@ -299,7 +299,7 @@ def _fix_without(path: str, name: str, said: Iterable[Statement]) -> list[Fix]:
     return [of_arguments({}, price, without=gone)]
 
 
-def typed(
+def convert(
     variable: str, name: str, value: Any, known: str | None, data_type: JSON
 ) -> tuple[Any, str | None]:
     """Return a value in the type that the attribute has in the file, with that type.

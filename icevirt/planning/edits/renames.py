@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf, by_first_appearance
-from icevirt.archive.roles import KEYED, LISTS, resolved
+from icevirt.archive.roles import KEYED, LISTS, resolve
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
@@ -28,7 +28,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
-from icevirt.planning.edits.file_edits import COUNTING, Corrections, FileEdit, statement, typed
+from icevirt.planning.edits.file_edits import COUNTING, Corrections, FileEdit, convert, statement
 from icevirt.planning.remedies import drop_fix
 from icevirt.planning.times.units import bounds_of
 
@@ -37,7 +37,7 @@ _NAMING = (*LISTS, *KEYED, "ancillary_variables")
 _WORDS = re.compile(r"\S+?(?=:?(?:\s|$))")
 
 
-def edited(
+def apply_edits(
     facts: CatalogFacts,
     edits: Sequence[FileEdit],
     of_file: NDArray[np.integer],
@@ -181,7 +181,7 @@ def _rename_word(
     is_key = found.string[found.end() :].lstrip(" ").startswith(":")
     if is_key and name in KEYED and name != "grid_mapping":  # whose keys are variables
         return word
-    path = resolved(group, word, there)
+    path = resolve(group, word, there)
     if path is None:  # a dimension without a variable
         return dict(edit.rename).get(word, word)
     above, slash, _ = word.rpartition("/")
@@ -199,7 +199,7 @@ def with_attributes(
         if value is None:
             continue
         if dtype is None:
-            value, dtype = typed(path, name, value, known, data_type)
+            value, dtype = convert(path, name, value, known, data_type)
         dtypes = {} if dtype is None else {name: dtype}
         attributes |= Attributes(values={name: value}, dtypes=dtypes)
     return attributes

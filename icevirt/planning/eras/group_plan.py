@@ -24,7 +24,7 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.axis_ends import describe_axes
-from icevirt.planning.combine.combine import combined, split_rules_of, summaries_of
+from icevirt.planning.combine.combine import combine_prepared, split_rules_of, summaries_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
@@ -33,18 +33,18 @@ from icevirt.planning.eras.report import (
     FOLLOWED,
     MAX_REPORTED,
     as_floats,
-    described,
-    followed,
+    describe_eras,
+    fix_limit,
     impossible,
-    raised,
-    stored_natively,
+    offer_native,
+    offer_rectilinear,
 )
 from icevirt.planning.eras.working_fixes import keep_working_fixes
 from icevirt.planning.meaning.grid_mappings import mapping_fixes
 from icevirt.planning.meaning.local_indices import mesh_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.remedies import build_fix, fix, listed, together
+from icevirt.planning.remedies import build_fix, fix, list_names, together
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
@@ -79,7 +79,7 @@ def plan_once(facts: CatalogFacts, spec: CombineSpec) -> None:
     """Combine files; what is said of their eras where they are refused is not looked for."""
     prepared = prepare(facts, spec)
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
-    combine = _group if spec.options.on_mismatch == "eras" else combined
+    combine = _group if spec.options.on_mismatch == "eras" else combine_prepared
     combine(prepared, spec)
 
 
@@ -88,15 +88,17 @@ def _combine(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
     in_groups = spec.options.on_mismatch == "eras"
     try:
-        return _group(prepared, spec) if in_groups else combined(prepared, spec)
+        return _group(prepared, spec) if in_groups else combine_prepared(prepared, spec)
     except CombineError as error:
         parted = None if in_groups else part(prepared, spec)
         if parted is None or parted.count < 2:
             raise _solve(error, prepared, spec) from error.__cause__
-        eras = described(prepared, parted, spec)
+        eras = describe_eras(prepared, parted, spec)
         few = parted.count <= MAX_REPORTED  # each of many eras is a way to store the others
-        natively = tuple((stored_natively if few else as_floats)(prepared, parted, spec))
-        following = tuple(followed(prepared, spec, None)) if is_about_storage(error) else ()
+        natively = tuple((offer_native if few else as_floats)(prepared, parted, spec))
+        following = (
+            tuple(offer_rectilinear(prepared, spec, None)) if is_about_storage(error) else ()
+        )
         grouped = tuple(_try_choice(each, prepared, spec, few=few) for each in eras.choices)
         choices = (*grouped, *following, *natively)
         raise _propose_choices(error, replace(eras, choices=choices)) from error
@@ -107,8 +109,10 @@ def _solve(error: CombineError, prepared: PreparedFacts, spec: CombineSpec) -> C
     stored = error.facts.get("bytes_needed")
     if stored is None:
         return error
-    following = () if spec.options.on_mismatch == "eras" else followed(prepared, spec, stored)
-    fixes = [*(each.fix for each in following if each.fix), raised(stored, spec)]
+    following = (
+        () if spec.options.on_mismatch == "eras" else offer_rectilinear(prepared, spec, stored)
+    )
+    fixes = [*(each.fix for each in following if each.fix), fix_limit(stored, spec)]
     return type(error)(error.what, do=error.do, fixes=fixes, **error.facts)
 
 
@@ -154,8 +158,8 @@ def _solve_what_blocks(error: CombineError, choices: Sequence[Choice]) -> Iterat
 def _group(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     parted = part(prepared, spec)
     if parted.count < 2:
-        return combined(prepared, spec)
-    eras = described(prepared, parted, spec, limit=MAX_GROUPS)
+        return combine_prepared(prepared, spec)
+    eras = describe_eras(prepared, parted, spec, limit=MAX_GROUPS)
     if parted.count > MAX_GROUPS:
         raise CombineError(
             f"{parted.count} eras would be too many groups: more than {MAX_GROUPS}",
@@ -230,7 +234,7 @@ def _plan_era(
     mine = replace(prepared.only(parted.rows(number)), left_out=(), cuts=())
     try:
         # times that no unit of all files could count may have one of this era's
-        return combined(mine.counted_again(spec), spec)
+        return combine_prepared(mine.count_again(spec), spec)
     except CombineError as error:
         what = f"{paths.name(spec.group)}: {error.what}"
         raise type(error)(what, do=error.do, fixes=error.fixes, **error.facts) from error
@@ -292,7 +296,7 @@ def _collect_notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator
         for note in (each for each in plan.notes if each not in of_axes):
             about.setdefault(note, []).append(name)
     for note, eras in about.items():
-        which = "all eras" if len(eras) == len(names) else listed(eras, _NAMED)
+        which = "all eras" if len(eras) == len(names) else list_names(eras, _NAMED)
         yield f"{which}: {note}"
 
 

@@ -18,14 +18,14 @@ from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
 from icevirt.planning.axes.axis_ends import labels_of_files
 from icevirt.planning.axes.placement import NOWHERE
-from icevirt.planning.combine.combine import combined
+from icevirt.planning.combine.combine import combine_prepared
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
 from icevirt.planning.partial.mismatch import holds, other_missing
 from icevirt.planning.partial.storage_cost import is_packing, is_storage, max_error, size_of
-from icevirt.planning.remedies import fix, listed
+from icevirt.planning.remedies import fix, list_names
 
 MAX_REPORTED = 100
 """Eras, and runs of files within another one, that a report describes; further ones are counted."""
@@ -38,7 +38,7 @@ READERS = 'readers must set zarr.config.set({"array.rectilinear_chunks": True})'
 """What chunks of different lengths ask of readers."""
 
 
-def described(
+def describe_eras(
     prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, *, limit: int = MAX_REPORTED
 ) -> Eras:
     """Return the eras of an archive as a report, at most ``limit`` of them in full."""
@@ -242,9 +242,7 @@ def _reduce_to_common(
     return first, second
 
 
-def stored_natively(
-    prepared: PreparedFacts, _: EraPartition, spec: CombineSpec
-) -> Iterator[Choice]:
+def offer_native(prepared: PreparedFacts, _: EraPartition, spec: CombineSpec) -> Iterator[Choice]:
     """Yield what storing deviating files would cost, and where values are packed unlike, floats."""
     plan = _try_plan(prepared, spec, on_mismatch="native")
     if isinstance(plan, IcevirtError):
@@ -261,7 +259,7 @@ def stored_natively(
     ]
     does = "chunks of deviating files are stored in the same arrays; every value survives exactly"
     if packed:
-        does += f", or the build stops: {listed(packed, _NAMED)} is packed differently"
+        does += f", or the build stops: {list_names(packed, _NAMED)} is packed differently"
     price = f"stores {size_of(_count_bytes(plan))} of values; one array for all files"
     if any(
         other_missing(hybrid.target, each)
@@ -280,7 +278,9 @@ def stored_natively(
         yield from _offer_floats(prepared, spec, unsure or packed)
 
 
-def followed(prepared: PreparedFacts, spec: CombineSpec, stored: int | None) -> Iterator[Choice]:
+def offer_rectilinear(
+    prepared: PreparedFacts, spec: CombineSpec, stored: int | None
+) -> Iterator[Choice]:
     """Yield what chunks of different lengths would cost, if they spare some of what is stored."""
     if spec.options.chunk_grid == "rectilinear":
         return
@@ -297,7 +297,7 @@ def followed(prepared: PreparedFacts, spec: CombineSpec, stored: int | None) -> 
     )
 
 
-def raised(stored: int, spec: CombineSpec) -> Fix:
+def fix_limit(stored: int, spec: CombineSpec) -> Fix:
     """Return the fix that allows to store what chunks of one length take."""
     return _fix_storing(f"stores {size_of(stored)} of values", stored, spec)
 
@@ -315,7 +315,7 @@ def _try_plan(
     """Return the plan with other options, whatever it stores; or why there is none."""
     try:
         changed = replace(spec.options, max_native_bytes=_UNLIMITED, **options)
-        return combined(prepared, replace(spec, options=changed))
+        return combine_prepared(prepared, replace(spec, options=changed))
     except IcevirtError as error:
         return error
 
@@ -348,7 +348,7 @@ def _offer_floats(
             continue  # they do not decode to floats
         count = _count_bytes(plan)
         cost = size_of(count) if count else "what the scan has read"
-        price = f"stores {cost}: all values of {listed(packed, _NAMED)} as floats"
+        price = f"stores {cost}: all values of {list_names(packed, _NAMED)} as floats"
         yield Choice(
             option=f"{_OPTION}, float_variables={list(packed[:_NAMED])!r}"
             + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),

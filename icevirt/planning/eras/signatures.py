@@ -30,7 +30,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.variables import by_path
 from icevirt.planning.meaning.grid_mappings import unlike_mappings
 from icevirt.planning.meaning.local_indices import local_indices
-from icevirt.planning.times.units import counted_units
+from icevirt.planning.times.units import units_to_count
 
 _MOST = 5  # grids of a variable
 
@@ -62,7 +62,7 @@ class Grids:
             codes = facts.arrays.schema.codes[rows]
             schemas = (
                 ArraySchema.loads(facts.arrays.schema.values[code])
-                for code in facts.arrays.schema.used(codes).tolist()
+                for code in facts.arrays.schema.find_used(codes).tolist()
             )
             names = {schema.dimension_names for schema in schemas}
             if len(names) > 1:
@@ -99,7 +99,7 @@ class Grids:
 def _number_lengths(
     facts: CatalogFacts, rows: NDArray[np.integer], names: Sequence[str | None], axes: _Axes
 ) -> tuple[NDArray[np.integer], list[Mapping[str, Any]]]:
-    used, codes = facts.arrays.shape.renumbered(rows)
+    used, codes = facts.arrays.shape.renumber(rows)
     known: dict[tuple[int, ...], int] = {}
     numbers = []
     for code in used.tolist():
@@ -142,7 +142,7 @@ def _number_values(
 ) -> tuple[NDArray[np.integer], list[Mapping[str, Any]]]:
     """Number the values of a coordinate; digests are of bytes, and -0 is 0."""
     digest = facts.arrays.digest
-    used, codes = digest.renumbered(rows)
+    used, codes = digest.renumber(rows)
     texts = [digest.values[code] for code in used.tolist()]
     if not 1 < len(texts) <= _MOST or not all(texts):
         return np.zeros(len(rows), np.int64), [{}]
@@ -214,9 +214,9 @@ class Signatures:
             facts=tuple(facts),
             values=np.array([first[base] for base, _ in bases], np.int64),
         )
-        return made if grids is None else made.crossed(grids)
+        return made if grids is None else made.cross(grids)
 
-    def crossed(self, grids: Grids) -> Signatures:
+    def cross(self, grids: Grids) -> Signatures:
         """Return signatures that differ between grids, too."""
         many = len(grids.facts)
         pairs, of_row = np.unique(
@@ -247,7 +247,7 @@ class Signatures:
 
 def _leave_out_units(schema: ArraySchema, signature: dict[str, Any]) -> dict[str, Any]:
     """Leave out how times are stored that can be recoded, and spell their calendar in one way."""
-    units = counted_units(schema.attributes.values) if schema.whole else None
+    units = units_to_count(schema.attributes.values) if schema.whole else None
     if units is None:
         return signature
     left = {*_OF_TIMES, "attribute dtype"} if units.calendar == DURATION else {*_OF_TIMES}

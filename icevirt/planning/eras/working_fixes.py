@@ -62,7 +62,7 @@ def keep_working_fixes(
         each
         for each in made
         if not hides_eras(
-            CombineOptions.of(spec.options.chosen() | _tried_options(each)),
+            CombineOptions.of(spec.options.chosen() | _choose_tried(each)),
             each.arguments.get("concat_dim", spec.concat_dim),
         )
     )
@@ -80,7 +80,7 @@ def is_tried(fix: Fix) -> bool:
     return not rest and combining.keys() <= _TRIED and scanning.keys() <= {"drop_variables"}
 
 
-def _tried_options(fix: Fix) -> dict[str, Any]:
+def _choose_tried(fix: Fix) -> dict[str, Any]:
     added = fix.arguments.get("combine_options", {})
     return {name: added[name] for name in _TRIED & added.keys()}
 

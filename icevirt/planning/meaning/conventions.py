@@ -18,7 +18,7 @@ from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError
 from icevirt.planning.combine.combine_attrs import CombineAttrs
 from icevirt.planning.combine.data_vars import variables_of
-from icevirt.planning.remedies import choose, fix, listed
+from icevirt.planning.remedies import choose, fix, list_names
 
 type _Said = Mapping[str, Any]  # attributes
 type _Held = defaultdict[str, dict[str, _Said]]  # by path, and by their text
@@ -171,8 +171,8 @@ def _lines(unlike: Sequence[_Unlike], policy: CombineAttrs) -> Iterator[str]:
     for name, found in by_name.items():
         one = found[0]
         yield (
-            f"the attribute {name} of {listed([each.path for each in found], _NAMED)} is not the"
-            f" same in all files ({_shorten(one.first)}, {_shorten(one.other)}): if it says what"
+            f"the attribute {name} of {list_names([each.path for each in found], _NAMED)} is not"
+            f" the same in all files ({_shorten(one.first)}, {_shorten(one.other)}): if it says what"
             f" numbers mean, they are not comparable; {shown}"
         )
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.roles import resolved, words_of
+from icevirt.archive.roles import resolve, words_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.candidates import groups_in_order
 from icevirt.planning.combine.dimension_lengths import distinct
-from icevirt.planning.remedies import choose, listed
+from icevirt.planning.remedies import choose, list_names
 
 _NAMING = "grid_mapping"
 _SAYING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
@@ -97,7 +97,7 @@ def _find_named(path: str, by_code: _ByCode, there: Mapping[str, set[str]]) -> d
     for code, attributes in by_code.items():
         text = attributes.get(_NAMING)
         for word in words_of(_NAMING, text)[:1] if isinstance(text, str) else ():
-            if (target := resolved(paths.parent(path), word, there)) is not None:
+            if (target := resolve(paths.parent(path), word, there)) is not None:
                 found[code] = target
     return found
 
@@ -159,7 +159,8 @@ def refuse_unlike_mappings(facts: CatalogFacts) -> None:
         same = choose(attrs={each.path: {name: one.get(name) for name in unlike[:1]}})
         raise CombineError(
             f"files project their grid in several ways, so equal x and y are other places on earth:"
-            f" {listed(unlike, _NAMED)} of {each.path} differs in {count:,} of {len(rows):,} files",
+            f" {list_names(unlike, _NAMED)} of {each.path}"
+            f" differs in {count:,} of {len(rows):,} files",
             do=f"If all mean one projection, say so for all files, like {same}.",
             variable=each.path,
             first=facts.url_of(rows[0]),

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.roles import resolved
+from icevirt.archive.roles import resolve
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.candidates import groups_in_order
 from icevirt.planning.axes.placement import Placement
 from icevirt.planning.combine.data_vars import variables_of
-from icevirt.planning.remedies import listed, scan_fix
+from icevirt.planning.remedies import list_names, scan_fix
 from icevirt.planning.times.units import units_of
 
 _CONNECTIVITY = "_connectivity"
@@ -87,7 +87,7 @@ def _indices_by(
             continue
         if name.endswith(_CONNECTIVITY):
             for word in text.split():
-                if (index := resolved(paths.parent(path), word, there)) is not None:
+                if (index := resolve(paths.parent(path), word, there)) is not None:
                     yield index, _elements(name, variable, known, there)
         elif name in {"instance_dimension", "compress"}:
             yield path, frozenset(text.split())
@@ -106,7 +106,7 @@ def _elements(
         return frozenset(named.split())
     for said in (f"{kind}_coordinates", f"{kind}_node{_CONNECTIVITY}"):
         for word in str(mesh.attributes.get(said, "")).split():
-            other = resolved(paths.parent(mesh.path), word, there)
+            other = resolve(paths.parent(mesh.path), word, there)
             if other is not None and (names := known[other].dimensions):
                 return frozenset(names[:1])
     return frozenset()
@@ -179,8 +179,8 @@ def mesh_fixes(facts: CatalogFacts) -> list[Fix]:
     unlike = [path for path in local_indices(facts) if _differs(facts, path)]
     number = "numbers" if len(unlike) == 1 else "number"
     price = (
-        f"{listed(unlike, _NAMED)} {number} elements of each file: files of the same elements get a"
-        " group, in the order given; no data is copied"
+        f"{list_names(unlike, _NAMED)} {number} elements of each file: files of the same elements"
+        " get a group, in the order given; no data is copied"
     )
     return groups_in_order(facts, price) if unlike else []
 

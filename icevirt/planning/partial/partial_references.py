@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded, by_first_appearance
-from icevirt.archive.joining import fixed_dtype, itemsize_of
+from icevirt.archive.joining import find_fixed_dtype, itemsize_of
 from icevirt.archive.plan import AxisGrid, Hybrid, edges_of
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
-from icevirt.planning.combine.cf_packing import PACKING, decoded, packing_of
+from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.chunk_alignment import (
@@ -31,7 +31,12 @@ from icevirt.planning.partial.chunk_alignment import (
     native_chunks,
     values_in,
 )
-from icevirt.planning.partial.storage_cost import counts_differ, remedy, signature, stored_times
+from icevirt.planning.partial.storage_cost import (
+    counts_differ,
+    make_stored_times,
+    remedy,
+    signature,
+)
 from icevirt.planning.remedies import leave_out
 
 _LOSSY = (
@@ -101,7 +106,7 @@ def decide(
     Raises:
         CombineError: Chunks must be stored that cannot be.
     """
-    used, own = facts.arrays.schema.renumbered(rows)
+    used, own = facts.arrays.schema.renumber(rows)
     schemas = tuple(ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist())
     files = _ArrayFiles(facts, rows, member, place, schemas, own, options)
     if files.whole.all() and files.alike_at_all and not member.as_floats:
@@ -271,13 +276,13 @@ def _bound(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) ->
 
 
 def _is_number(schema: ArraySchema) -> bool:
-    return isinstance(schema.data_type, str) and fixed_dtype(schema.data_type) is not None
+    return isinstance(schema.data_type, str) and find_fixed_dtype(schema.data_type) is not None
 
 
 def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
     target, path = found.hybrid.target, files.member.path
     cause = None
-    if any(fixed_dtype(each.data_type) is None for each in (target, *files.schemas)):
+    if any(find_fixed_dtype(each.data_type) is None for each in (target, *files.schemas)):
         cause = "they are neither numbers nor characters"
     elif not _is_number(target) and not files.alike_at_all:
         cause = "files hold texts of different types or attributes"
@@ -303,7 +308,7 @@ def _make_float_schema(files: _ArrayFiles) -> ArraySchema:
         dtypes = (f"{k} {np.asarray(v).dtype}" for k, v in packing_of(each.attributes).items())
         packings[str(each.data_type), *dtypes] = each
     kinds = {
-        decoded(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
+        decode(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
         for each in packings.values()
     }
     path = files.member.path
@@ -328,7 +333,7 @@ def _make_float_schema(files: _ArrayFiles) -> ArraySchema:
 
 def _make_time_schema(files: _ArrayFiles) -> ArraySchema:
     first = by_first_appearance(files.own, len(files.schemas)).tolist()
-    made = stored_times([files.schemas[at] for at in first], files.member.schema)
+    made = make_stored_times([files.schemas[at] for at in first], files.member.schema)
     if made is None:
         path = files.member.path
         raise CombineError(

@@ -29,8 +29,8 @@ from icevirt.planning.remedies import choose, leave_out
 from icevirt.planning.schedule.write_tasks import window_of
 from icevirt.planning.times.calendars import SINCE_REFORM
 from icevirt.planning.times.recoding import counting_as
-from icevirt.planning.times.targets import declared, storage_of, target_of
-from icevirt.planning.times.units import counted_units, missing_of
+from icevirt.planning.times.targets import declare, storage_of, target_of
+from icevirt.planning.times.units import missing_of, units_to_count
 
 _STORAGE = frozenset(("chunk shape", "codecs", "fill value"))
 _PACKED = frozenset(("data type", MEMBERS, *(f"attribute {name}" for name in PACKING)))
@@ -252,12 +252,12 @@ def counts_differ(schemas: Sequence[ArraySchema]) -> bool:
     return None not in counts and any(each != counts[0] for each in counts)
 
 
-def stored_times(schemas: Sequence[ArraySchema], first: ArraySchema) -> ArraySchema | None:
+def make_stored_times(schemas: Sequence[ArraySchema], first: ArraySchema) -> ArraySchema | None:
     """Return the schema of times that all files can be converted to; None where there is none."""
     counts = [each for each in map(_find_units, schemas) if each is not None]
     storage = [(storage_of(each), missing_of(each.attributes)) for each in schemas]
     number = np.arange(len(schemas))
-    target = target_of(declared(counts, storage, number, number), None)
+    target = target_of(declare(counts, storage, number, number), None)
     if target is None:
         return None
     return replace(
@@ -270,4 +270,4 @@ def stored_times(schemas: Sequence[ArraySchema], first: ArraySchema) -> ArraySch
 
 def _find_units(schema: ArraySchema) -> TimeUnits | None:
     is_number = isinstance(schema.data_type, str) and schema.data_type in NUMBERS
-    return counted_units(schema.attributes.values) if is_number else None
+    return units_to_count(schema.attributes.values) if is_number else None

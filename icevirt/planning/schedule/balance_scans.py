@@ -42,7 +42,7 @@ def pieces_of(files: Sequence[SourceFile]) -> dict[str, int]:
     return {url: count for url, count in pieces.items() if count > 1}
 
 
-def dealt(parts: Sequence[CatalogPart], tasks: int) -> tuple[tuple[CatalogPart, ...], ...]:
+def deal_parts(parts: Sequence[CatalogPart], tasks: int) -> tuple[tuple[CatalogPart, ...], ...]:
     """Deal parts to at most ``tasks`` tasks that take about the same time.
 
     The longest part goes first, always to the task that has least to do; within a task the parts

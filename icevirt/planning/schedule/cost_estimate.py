@@ -14,7 +14,7 @@ import numpy as np
 from icevirt.amounts import volume
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArrayCost, PlanCost, ReadCost, ReferenceCounts
-from icevirt.planning.remedies import listed
+from icevirt.planning.remedies import list_names
 from icevirt.planning.schedule.write_tasks import manifests_of, route_of
 
 SMALL_CHUNK = 10 * 1024
@@ -128,12 +128,12 @@ def _warn(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
             large.append(f"{cost.path} ({volume(max(mean, whole))})")
     if small:
         yield (
-            f"chunks of {listed(small, _SHOWN)} hold less than 10 KiB on average: a reader spends "
-            "its time on requests. If they are read often, rewrite the files with larger chunks "
+            f"chunks of {list_names(small, _SHOWN)} hold less than 10 KiB on average: a reader"
+            " spends its time on requests. If they are read often, rewrite the files with larger chunks "
             "(nccopy -c)"
         )
     if large:
         yield (
-            f"chunks of {listed(large, _SHOWN)} hold more than 256 MiB: a reader loads a whole "
+            f"chunks of {list_names(large, _SHOWN)} hold more than 256 MiB: a reader loads a whole "
             "chunk to read one point. Rewrite the files with smaller chunks (nccopy -c)"
         )

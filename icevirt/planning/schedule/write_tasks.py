@@ -290,20 +290,20 @@ def _runs(part: np.ndarray, most: int) -> int:
     return min(most, 1 + int(np.count_nonzero(np.diff(part)))) if len(part) else 0
 
 
-def dealt(
+def deal_items(
     plan: BuildPlan, items: Sequence[PlannedManifest], slots: int
 ) -> tuple[tuple[PlannedManifest, ...], ...]:
     """Deal items to a few tasks for each slot, fewer where these would open parts for longest."""
     piles: tuple[tuple[PlannedManifest, ...], ...] = ()
     work = sum(item.expected + 1 for item in items)
     for each in _TASKS_PER_SLOT:
-        piles = balanced(plan, items, slots * each)
+        piles = balance(plan, items, slots * each)
         if sum(float(_loads(plan, pile).sum()) for pile in piles) <= 2 * work:
             break
     return piles
 
 
-def balanced(
+def balance(
     plan: BuildPlan, items: Sequence[PlannedManifest], tasks: int
 ) -> tuple[tuple[PlannedManifest, ...], ...]:
     """Deal items to at most ``tasks`` tasks that take about the same time.

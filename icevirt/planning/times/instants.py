@@ -79,7 +79,7 @@ def is_missing(values: NDArray[Any], missing: Sequence[float | int]) -> NDArray[
     return np.isin(values, np.array(marks, values.dtype))
 
 
-def decoded_times(
+def decode_times(
     values: NDArray[Any],
     count: Count,
     *,
@@ -246,7 +246,7 @@ def microseconds(
 _DOUBLE = 1 << 53  # whole numbers that a double holds
 
 
-def encoded_times(
+def encode_times(
     times: Times, target: TimeUnits, dtype: np.dtype[Any], fill: float | None
 ) -> NDArray[Any]:
     """Return numbers that count ``target``, the nearest ones where there is no exact one."""
@@ -276,7 +276,7 @@ def is_lost(
 ) -> NDArray[np.bool_]:
     """Say which times xarray would not decode from the numbers that they became."""
     try:
-        back = decoded_times(new, target, missing=() if fill is None else (fill,))
+        back = decode_times(new, target, missing=() if fill is None else (fill,))
     except InexactError:
         return np.ones(new.shape, np.bool_)
     lost = (back.microseconds != times.microseconds) | (back.rest != times.rest)
@@ -291,7 +291,7 @@ def is_lost(
     return found
 
 
-def converted(
+def convert(
     values: NDArray[Any],
     source: Count,
     target: TimeUnits,
@@ -322,7 +322,7 @@ def converted(
                 f"{values[early].flat[0]} is a date before 1582-10-15, where the calendars"
                 f" {source.calendar!r} and {target.calendar!r} differ"
             )
-    new = encoded_times(times, target, dtype, fill)
+    new = encode_times(times, target, dtype, fill)
     lost = is_lost(new, times, target, fill)
     same = np.broadcast_to(
         (source.step == target.step)
@@ -339,7 +339,7 @@ def converted(
     return new, lost
 
 
-def recoded(
+def recode(
     values: NDArray[Any],
     source: TimeUnits,
     target: TimeUnits,
@@ -353,9 +353,9 @@ def recoded(
     Raises:
         InexactError: A time has no exact value there: it is between two numbers, or too large.
     """
-    times = decoded_times(values, source, missing=missing)
+    times = decode_times(values, source, missing=missing)
     dtype = values.dtype if dtype is None else dtype
-    new, lost = converted(
+    new, lost = convert(
         values, source, target, dtype=dtype, times=times, missing=missing, fill=fill
     )
     if lost.any():

@@ -27,20 +27,20 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.remedies import scan_fix
-from icevirt.planning.times.instants import InexactError, recoded
+from icevirt.planning.times.instants import InexactError, recode
 from icevirt.planning.times.targets import (
     Declarations,
     DeclaredTimes,
     LabelGroup,
     TimeTarget,
     bounds_target,
-    grouped,
+    group_labels,
     is_coordinate,
     spread,
     target_of,
     without_units,
 )
-from icevirt.planning.times.units import counted
+from icevirt.planning.times.units import units_of_file
 
 _BYTES: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 _MISSING = ("_FillValue", "missing_value")
@@ -140,7 +140,7 @@ class _Pass:
             ],
             variable=path,
             file=self._facts.files.url[one],
-            units=counted(coordinate, one).text,
+            units=units_of_file(coordinate, one).text,
         )
 
     def _is_small(self, path: str) -> bool:
@@ -208,7 +208,7 @@ class _Pass:
         if not is_coordinate(schema, path) or (places < 0).any():
             return None
         try:
-            return grouped(declared, arrays.labels, places)
+            return group_labels(declared, arrays.labels, places)
         except InexactError as error:
             raise _inexact(path, self._facts.url_of(rows[error.at]), error) from error
 
@@ -216,11 +216,11 @@ class _Pass:
         rows = self._declarations.rows(path)
         places = self._facts.arrays.labels.places(rows)
         for each in groups:
-            new, lost = each.converted(target)
+            new, lost = each.convert(target)
             if lost.any():
                 at = int(np.argmax(lost))
                 file = int(self._facts.arrays.file[rows[each.file_at(at)]])
-                source = counted(self._done[path], file).text
+                source = units_of_file(self._done[path], file).text
                 error = InexactError(
                     f"{each.raw[at]} {source} has no exact value in {target.units.text}"
                 )
@@ -228,7 +228,7 @@ class _Pass:
             self._labels = self._labels.with_values(places[each.mine], new, each.starts)
 
 
-def recoded_values(
+def recode_values(
     values: NDArray[Any], recoding: Recoding, file: int, *, path: str, url: str
 ) -> NDArray[Any]:
     """Return the times of one file in the units and the type of the dataset.
@@ -237,9 +237,9 @@ def recoded_values(
         CombineError: One has no exact value there.
     """
     try:
-        return recoded(
+        return recode(
             values,
-            counted(recoding, file),
+            units_of_file(recoding, file),
             recoding.target,
             dtype=np.dtype(recoding.data_type),
             missing=recoding.storage(file).missing,

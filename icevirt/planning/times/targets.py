@@ -36,19 +36,19 @@ from icevirt.planning.times.instants import (
     CountColumns,
     InexactError,
     Times,
-    converted,
-    decoded_times,
-    encoded_times,
+    convert,
+    decode_times,
+    encode_times,
     is_lost,
 )
 from icevirt.planning.times.units import (
     LADDER,
     bounds_of,
     coarsest,
-    counted_units,
     finest_mark,
     missing_of,
     since,
+    units_to_count,
 )
 
 INTEGER, FLOAT = "int64", "float64"
@@ -193,7 +193,7 @@ def _holds(unit: TimeUnits, times: Times) -> bool:
     is_binary = (part & (part - 1)) == 0
     if (times.rest != unit.nanosecond).any() or (times.there & ~is_binary).any():
         return False
-    new = encoded_times(times, unit, np.dtype(FLOAT), np.nan)
+    new = encode_times(times, unit, np.dtype(FLOAT), np.nan)
     return not is_lost(new, times, unit, np.nan).any()
 
 
@@ -226,15 +226,15 @@ class LabelGroup:
         of_each = declared.counts.apply(lambda column: np.repeat(column[mine], sizes))
         count = CountColumns.of(of_each, storage)
         try:
-            times = decoded_times(raw, count, missing=storage.missing, starts=starts[:-1])
+            times = decode_times(raw, count, missing=storage.missing, starts=starts[:-1])
         except InexactError as error:
             file = int(np.searchsorted(starts, error.at, side="right")) - 1
             raise InexactError(str(error), int(mine[file])) from error
         return cls(mine=mine, raw=raw, starts=starts, storage=storage, count=count, times=times)
 
-    def converted(self, target: TimeTarget) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def convert(self, target: TimeTarget) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Return the labels as the dataset counts them, and which of them have no exact value."""
-        return converted(
+        return convert(
             self.raw,
             self.count,
             target.units,
@@ -249,7 +249,9 @@ class LabelGroup:
         return int(self.mine[int(np.searchsorted(self.starts, label, side="right")) - 1])
 
 
-def grouped(declared: DeclaredTimes, labels: Labels, places: NDArray[np.int64]) -> list[LabelGroup]:
+def group_labels(
+    declared: DeclaredTimes, labels: Labels, places: NDArray[np.int64]
+) -> list[LabelGroup]:
     """Return the labels that stand at some places, a row of `DeclaredTimes` each.
 
     Raises:
@@ -284,7 +286,7 @@ def labels_in_one(
         return np.zeros(0), None
     out = np.zeros(len(held), target.data_type)
     for group in groups:
-        out[group.mine], lost = group.converted(target)
+        out[group.mine], lost = group.convert(target)
         if lost.any():
             at = int(np.argmax(lost))
             raise InexactError(
@@ -377,7 +379,7 @@ class Declarations:
         if len(counts) < len(found):
             return None
         storage = [(said.storage, said.missing) for said, _ in found]
-        return declared(counts, storage, number, self._arrays.file[rows])
+        return declare(counts, storage, number, self._arrays.file[rows])
 
     def _count(
         self, path: str, rows: NDArray[np.integer]
@@ -395,7 +397,7 @@ class Declarations:
             said = self._of(path, own)
             more = self._of(owner, other).counting if owner is not None and other >= 0 else {}
             inherited = {name: more[name] for name in ("units", "calendar") if name in more}
-            found.append((said, counted_units({**inherited, **said.counting})))
+            found.append((said, units_to_count({**inherited, **said.counting})))
         return found, number.reshape(-1)
 
     def _all(self, path: str) -> Iterator[_Said]:
@@ -445,7 +447,7 @@ def without_units(text: str) -> tuple[str, str | None]:
     return text.replace(found[0], "", 1), json.loads(f"{{{found[0]}}}")["units"]
 
 
-def declared(
+def declare(
     counts: Sequence[TimeUnits],
     storage: Sequence[tuple[ArraySchema, tuple[float, ...]]],
     number: NDArray[np.int64],

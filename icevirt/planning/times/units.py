@@ -154,7 +154,7 @@ def finest_mark(marks: Iterable[str]) -> str:
     return min(filter(None, marks), key=_MARKS.index, default="")
 
 
-def counted_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
+def units_to_count(attributes: Mapping[str, Any]) -> TimeUnits | None:
     """Return what numbers count that can be converted: times, or durations."""
     return units_of(attributes) or duration_of(attributes)
 
@@ -217,7 +217,7 @@ def since(unit: str, first: TimeUnits) -> TimeUnits:
     return made
 
 
-def counted(recoding: Recoding, file: int) -> TimeUnits:
+def units_of_file(recoding: Recoding, file: int) -> TimeUnits:
     """Return the units of a file, which may spell them in another way."""
     storage, counts = recoding.storage(file), recoding.counts
     columns = counts.step, counts.origin, counts.nanosecond

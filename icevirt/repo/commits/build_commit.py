@@ -20,7 +20,7 @@ from icevirt.model.config.document import RepositoryConfig, SplitRule, persistab
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, Snapshot
-from icevirt.planning.containers import merged
+from icevirt.planning.containers import merge_container
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits import validation
@@ -56,7 +56,7 @@ def with_settings(
     config = RepositoryConfig.from_document(dict(document))
     known = config.virtual_chunk_containers
     for wanted in containers:
-        container = merged(known, wanted)
+        container = merge_container(known, wanted)
         there = known.get(container.url_prefix)
         if there != container or not there.store.is_complete:
             config.set_virtual_chunk_container(container)
@@ -132,7 +132,7 @@ class BuildCommit:
             FormatError: It is of the V1 format.
         """
         for path, zarr_json in (*self.groups.items(), *documents(self.arrays).items()):
-            validation.checked(path, zarr_json)
+            validation.check_metadata(path, zarr_json)
         do = "Run the build again; it writes the manifests that are missing."
         refuse_missing(self._assets, self.manifest_files, do=do)
         do = "Run the build again when fewer processes write: its work is kept."

@@ -121,15 +121,15 @@ class ChangeSet:
 
     def forget(self, node: ArrayNode, index: NDArray[np.integer]) -> None:
         """Make chunks unwritten again; they may lie outside a grid that is about to shrink."""
-        self._stage(node, tables.deleted(index))
+        self._stage(node, tables.mark_deleted(index))
 
-    def replayed(self, base: Snapshot, replayed: Replayed) -> ChangeSet:
+    def replay(self, base: Snapshot, replayed: Replayed) -> ChangeSet:
         """Return the same changes on top of another snapshot, as a rebase decided."""
         kept = {key: replayed.chunks(key, table) for key, table in self.tables().items()}
         chunks = {key: [table] for key, table in kept.items() if len(table)}
         return ChangeSet(base, replayed.nodes, chunks)
 
-    def forked(self) -> ChangeSet:
+    def fork(self) -> ChangeSet:
         """Return a staging area that begins with these changes and knows which are its own."""
         return ChangeSet(self.base, self.nodes, under=self.tables())
 
@@ -137,13 +137,13 @@ class ChangeSet:
         """Return a fork as it was when it began."""
         return ChangeSet(self.base, self._origin, under=self._under)
 
-    def merged(self, fork: ChangeSet) -> ChangeSet:
+    def merge(self, fork: ChangeSet) -> ChangeSet:
         """Return these changes with those that a fork made.
 
         Raises:
             ConflictError: Both changed one node, or the fork wrote chunks of an array that is gone.
         """
-        now = nodes.merged(fork._origin, self.nodes, fork.nodes)
+        now = nodes.merge(fork._origin, self.nodes, fork.nodes)
         chunks = {key: list(parts) for key, parts in self._tables.items()}
         alive = {node.id for node in now.values()}
         for node in fork.nodes.values():
@@ -156,7 +156,7 @@ class ChangeSet:
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it; what comes back to its place is a change all the same."""
-        now = nodes.moved(self.nodes, source, target)
+        now = nodes.move(self.nodes, source, target)
         self.nodes = by_path(
             replace(node, path=now.get(path, path)) for path, node in self.nodes.items()
         )
@@ -174,7 +174,7 @@ class ChangeSet:
             return None
         if len(parts) > 1:
             some = parts.copy()  # another thread may stage more meanwhile
-            parts[: len(some)] = [tables.overlaid(some)]
+            parts[: len(some)] = [tables.overlay_all(some)]
         return parts[0]
 
     def _stage(self, node: Node, chunks: ChunkTable) -> None:

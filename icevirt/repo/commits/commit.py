@@ -68,7 +68,7 @@ def write_manifests(
         kept, taken = ((), node.manifests) if rewrite else _sort_out(node, grid, over)
         merged = chunk_tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
         refs = [*kept]
-        for part in by_cell(_inside(chunk_tables.stored(merged), grid), grid):
+        for part in by_cell(_inside(chunk_tables.drop_deleted(merged), grid), grid):
             file = assets.put_manifest({node.id: chunk_tables.compact(part)}, held)
             written[file.id] = file
             refs.append(ManifestRef(object_id=file.id, extents=part.extents()))
@@ -190,13 +190,13 @@ def amend(draft: SessionCommit, branch: str) -> Snapshot:
         FormatError: The tip's transaction log holds facts of a newer client, or the repository is
             of the V1 format.
     """
-    from icevirt.versioning.diff import combined
+    from icevirt.versioning.diff import combine
     from icevirt.versioning.v1_migration import refuse_v1
 
     previous = draft.staging.base.id
     found = draft.info(branch)
     refuse_v1(found, "amending a commit")
-    tip = lookup.known(found, previous)
+    tip = lookup.find_snapshot(found, previous)
     if tip.parent_id is None:
         raise SessionStateError(
             "the initial snapshot of a repository cannot be amended",
@@ -207,7 +207,7 @@ def amend(draft: SessionCommit, branch: str) -> Snapshot:
     before.refuse_loss()
     held = HeldObjects(draft.assets.storage)
     pending = draft.pending(branch, held)
-    snapshot = pending.write(draft.head, draft.assets, held, lambda log: combined(before, log))
+    snapshot = pending.write(draft.head, draft.assets, held, lambda log: combine(before, log))
     info = replace(
         lookup.summary_of(snapshot, tip.parent_id),
         pruned_ancestor_tx_logs=tip.pruned_ancestor_tx_logs,
@@ -216,7 +216,7 @@ def amend(draft: SessionCommit, branch: str) -> Snapshot:
     return snapshot
 
 
-def rebased(
+def rebase(
     assets: Assets, head: RepoInfoFile, staging: ChangeSet, branch: str, solver: ConflictSolver
 ) -> Iterator[ChangeSet]:
     """Yield the staged changes on top of each commit that came first, the oldest one first.
@@ -226,13 +226,13 @@ def rebased(
         ConflictError: The branch was reset, or its history rewritten.
         RebaseFailedError: A conflict remains; what was yielded last holds the changes.
     """
-    from icevirt.versioning.diff import combined
+    from icevirt.versioning.diff import combine
     from icevirt.versioning.merge import conflicts as merge
 
     for other in newer(head.read().info, branch, staging.base.id):
         # what the commit changed, together with its expired ancestors
         logs = (*(other.pruned_ancestor_tx_logs or ()), other.id)
-        log = combined(*(assets.transaction_log(key) for key in logs))
+        log = combine(*(assets.transaction_log(key) for key in logs))
         theirs, base = assets.snapshot(other.id), staging.base
         ours = merge.Ours(before=base, after=staging.snapshot(), log=staging.log(base.id))
         decided = merge.step(ours, log, theirs, solver, ObjectId8.random)
@@ -244,7 +244,7 @@ def rebased(
                 snapshot=str(other.id),
                 conflicts=decided,
             )
-        staging = staging.replayed(theirs, decided)
+        staging = staging.replay(theirs, decided)
         yield staging
 
 

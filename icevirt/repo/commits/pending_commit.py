@@ -84,7 +84,7 @@ class PendingCommit:
         assets.put_snapshot(snapshot, held)
         return snapshot
 
-    def moved_onto(self, tip: Snapshot) -> PendingCommit:
+    def move_onto(self, tip: Snapshot) -> PendingCommit:
         """Return it on top of another snapshot, which has the nodes that it replaces."""
         new = {node.path: node for node in self.nodes if self.base.find(node.path) != node}
         nodes = tuple(new.get(node.path, node) for node in tip.nodes)

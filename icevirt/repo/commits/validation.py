@@ -26,7 +26,7 @@ _I64 = 0x7FFFFFFFFFFFFFFF
 _REMEDY = "Write zarr v3 metadata as zarr itself would."
 
 
-def checked(path: str, zarr_json: bytes, *, any_codec: bool = False) -> str:
+def check_metadata(path: str, zarr_json: bytes, *, any_codec: bool = False) -> str:
     """Check a zarr.json and return its node type, "group" or "array".
 
     With ``any_codec``, codecs and storage transformers may be unknown here.
@@ -154,7 +154,7 @@ def check_chunks(
         InvalidInputError: One has no bytes, or no container covers a location.
     """
     how = "Make one with ChunkTable.virtual or .inlined."
-    arguments.checked("chunks", chunks, ChunkTable, do=how)
+    arguments.check("chunks", chunks, ChunkTable, do=how)
     empty = (chunks.length == 0) & (chunks.kind != ChunkType.uninitialized)
     if empty.any():
         raise InvalidInputError(

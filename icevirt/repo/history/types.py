@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from icevirt.model import repo_info, snapshot
-from icevirt.model.arguments import checked
+from icevirt.model.arguments import check
 from icevirt.model.repo_info import IDS
 from icevirt.versioning.history.timestamps import moment
 
@@ -45,7 +45,7 @@ class RepoStatus:
 
     def __post_init__(self) -> None:
         how = "Pass RepoAvailability.online or RepoAvailability.read_only."
-        checked("availability", self.availability, repo_info.RepoAvailability, do=how)
+        check("availability", self.availability, repo_info.RepoAvailability, do=how)
 
     @classmethod
     def of(cls, status: repo_info.StatusRecord) -> RepoStatus:

@@ -15,7 +15,7 @@ from icevirt.errors import (
     SnapshotNotFoundError,
 )
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.arguments import checked
+from icevirt.model.arguments import check
 from icevirt.model.repo_info import OpsLogEntry, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.repo_info_file import RepoInfoFile
@@ -57,7 +57,7 @@ def resolve(
     if tag is not None:
         return lookup.tag_target(info, tag)
     if snapshot_id is not None:
-        return lookup.known(info, layout.snapshot_id(snapshot_id)).id
+        return lookup.find_snapshot(info, layout.snapshot_id(snapshot_id)).id
     assert branch is not None
     tip = lookup.branch_tip(info, branch)
     if as_of is None:
@@ -226,13 +226,13 @@ class RepositoryHistory:
         from icevirt.repo.history.types import SnapshotInfo
 
         info = self._head.read().info
-        return SnapshotInfo.of(lookup.known(info, layout.snapshot_id(snapshot_id)))
+        return SnapshotInfo.of(lookup.find_snapshot(info, layout.snapshot_id(snapshot_id)))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """Return the manifest files of a snapshot. Raises ``SnapshotNotFoundError``."""
         from icevirt.repo.history.types import ManifestFileInfo
 
-        known = lookup.known(self._head.read().info, layout.snapshot_id(snapshot_id))
+        known = lookup.find_snapshot(self._head.read().info, layout.snapshot_id(snapshot_id))
         files = self._assets.snapshot(known.id).manifest_files
         return [ManifestFileInfo.of(info) for info in files]
 
@@ -276,7 +276,7 @@ class RepositoryHistory:
         """
         from icevirt.versioning import repo_updates
 
-        checked("the name of a branch", branch, str)
+        check("the name of a branch", branch, str)
         self._head.update(repo_updates.create_branch(branch, layout.snapshot_id(snapshot_id)))
 
     def reset_branch(
@@ -324,9 +324,9 @@ class RepositoryHistory:
         """
         from icevirt.versioning import repo_updates
 
-        checked("the name of a tag", tag, str)
+        check("the name of a tag", tag, str)
         edit = repo_updates.create_tag(tag, layout.snapshot_id(snapshot_id))
-        self._head.update(repo_updates.guarded(repo_updates.CREATE_TAG, edit))
+        self._head.update(repo_updates.guard(repo_updates.CREATE_TAG, edit))
 
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name stays taken.
@@ -337,6 +337,4 @@ class RepositoryHistory:
         """
         from icevirt.versioning import repo_updates
 
-        self._head.update(
-            repo_updates.guarded(repo_updates.DELETE_TAG, repo_updates.delete_tag(tag))
-        )
+        self._head.update(repo_updates.guard(repo_updates.DELETE_TAG, repo_updates.delete_tag(tag)))

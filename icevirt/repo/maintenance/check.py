@@ -33,7 +33,7 @@ from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile, old_of, refuse_read_only
 from icevirt.repo.v1 import files
-from icevirt.repo.v1.upgrade import left_behind
+from icevirt.repo.v1.upgrade import find_left_behind
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.id_columns import ID, id_at, of_rows, places
@@ -112,7 +112,7 @@ class ChunkBytes:
         first[1:] = ids[1:] != ids[:-1]
         used, number = ids[first], np.cumsum(first) - 1
         place, row = np.concatenate(self._place)[order], np.concatenate(self._row)[order]
-        named, bad = content_names.recorded(self._assets.storage)
+        named, bad = content_names.read_recorded(self._assets.storage)
         for path, error in bad.items():
             self.problems.append(Problem(file=path, code="content-names", what=str(error)))
         listed = places(named, used) >= 0  # known to be named by their content
@@ -328,7 +328,7 @@ class _Check:
     def _check_left_of_v1(self, head: RepoInfoFile, info: RepoInfo) -> None:
         """Report an upgrade that did not end, and changes of V1 clients after it."""
         try:
-            left = left_behind(head, info)
+            left = find_left_behind(head, info)
         except IcevirtError as error:
             self._add(files.FOLDER, "v1-left", str(error))
             return

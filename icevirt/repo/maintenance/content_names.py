@@ -75,7 +75,7 @@ def forget(storage: Storage, ids: NDArray[np.void]) -> None:
         storage.delete(path)
 
 
-def recorded(storage: Storage) -> tuple[NDArray[np.void], dict[str, IcevirtError]]:
+def read_recorded(storage: Storage) -> tuple[NDArray[np.void], dict[str, IcevirtError]]:
     """Return all listed ids, ascending, and what is wrong with lists that cannot be read, by path.
 
     Garbage collection replaces old lists by a new one: where a list went away, all are read again.
@@ -139,7 +139,7 @@ type Named = Callable[[], tuple[NDArray[np.void], Mapping[str, IcevirtError]]]
 _VARIABLE = "VARIABLE"  # which `naming_variable` knows
 
 
-def compared_manifest(storage: Storage, path: str) -> bytes:
+def compare_manifest(storage: Storage, path: str) -> bytes:
     """Return the file of a manifest.
 
     Raises:
@@ -157,7 +157,7 @@ def compared_manifest(storage: Storage, path: str) -> bytes:
     return raw
 
 
-def compared_chunk(  # noqa: PLR0917 - an object, and what of it is wanted
+def compare_chunk(  # noqa: PLR0917 - an object, and what of it is wanted
     storage: Storage, path: str, key: ObjectId12, offset: int, length: int, named: Named
 ) -> bytes:
     """Return bytes of a native chunk; ``named`` returns what `recorded` does.

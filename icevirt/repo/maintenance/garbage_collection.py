@@ -103,7 +103,7 @@ def collect(
         _refuse_revived(head, kept)
     needed = {  # in the order that leaves nothing dangling
         layout.snapshot: kept.keys(),
-        layout.transaction_log: garbage_collection.needed_logs(kept),
+        layout.transaction_log: garbage_collection.find_needed_logs(kept),
         layout.manifest: manifests,
     }
     sizes, counts = {}, {}
@@ -140,7 +140,7 @@ def _forget(
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
         spared = () if roots is None else roots(info)
-        return garbage_collection.swept(info, older_than, spared), GCRan()
+        return garbage_collection.sweep(info, older_than, spared), GCRan()
 
     if not dry_run:
         return head.update(*before, edit).snapshots
@@ -349,13 +349,13 @@ def _cut(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> RepoInfo:
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, GCRan]:
         refuse_v1(info, "trimming the ops log")
-        return ops_log.trimmed(info, older_than) or info, GCRan()
+        return ops_log.trim(info, older_than) or info, GCRan()
 
     if not dry_run:
         return head.update(edit)
     info = head.read_v2("trimming the ops log").info
     refuse_read_only(info)
-    return ops_log.trimmed(info, older_than) or info
+    return ops_log.trim(info, older_than) or info
 
 
 def _find_needed(
@@ -384,11 +384,11 @@ def _cut_backup(head: RepoInfoFile, name: str, older_than: int, dry_run: bool) -
     Another process that trims at the same time may have cut more, and deleted backups already: what
     is written here never brings them back.
     """
-    path = layout.backup(ops_log.checked_backup(name))
+    path = layout.backup(ops_log.check_backup(name))
     while True:
         raw, version = head.storage.get_versioned(path)
         before = file.decode(raw)
-        cut = ops_log.trimmed(before, older_than) or before
+        cut = ops_log.trim(before, older_than) or before
         if cut == before or dry_run:
             return cut
         outcome = head.storage.put_if(path, file.encode(cut), was=version)

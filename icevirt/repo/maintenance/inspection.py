@@ -42,7 +42,7 @@ def repo_info_document(assets: Assets, info: repo_info.RepoInfo) -> JSONObject:
     refs = (info.branches, info.tags)
     branches, tags = ({name: str(key) for name, key in sorted(each.items())} for each in refs)
     return {
-        "header": header.described(assets.storage.get(layout.REPO)),
+        "header": header.describe_header(assets.storage.get(layout.REPO)),
         "spec_version": f"{info.spec_version}.0",
         "branches": branches,
         "tags": tags,
@@ -99,7 +99,7 @@ def manifest_document(assets: Assets, manifest_id: str) -> JSONObject:
     arrays = [_counts(str(n), t) for n, t in assets.read_manifest(key).arrays.items()]
     compression: JSONObject | None = None
     if assets.spec_version:
-        size, used = OpenManifest(raw).compressed_locations()
+        size, used = OpenManifest(raw).count_compressed()
         compression = {"uses_location_compression": size is not None, "num_compressed_refs": used}
         if size is not None:
             compression["dictionary_size_bytes"] = size
@@ -159,7 +159,7 @@ def _header(fetch: Callable[[ObjectId12], bytes], key: ObjectId12) -> dict[str, 
 
 def _describe(raw: bytes) -> dict[str, str] | None:
     """Return what the header of a file says; files of the first clients have none."""
-    return header.described(raw) if raw.startswith(header.MAGIC) else None
+    return header.describe_header(raw) if raw.startswith(header.MAGIC) else None
 
 
 def _time(micros: int) -> str:

@@ -26,7 +26,7 @@ from icevirt.versioning.v1_migration import (
     CarriedChanges,
     V1State,
     carry,
-    migrated,
+    migrate,
     refuse_incomplete,
 )
 from icevirt.wire.ref import Ref
@@ -68,7 +68,7 @@ def upgrade(
     return _Upgrade(head, delete=delete_unused_v1_files).run(dry_run, prefetch_concurrency)
 
 
-def left_behind(head: RepoInfoFile, info: RepoInfo) -> CarriedChanges | None:
+def find_left_behind(head: RepoInfoFile, info: RepoInfo) -> CarriedChanges | None:
     """Say what V1 clients did that a V2 repository lacks; None where nothing of V1 is left."""
     files = V1Files(head.storage, {})
     return None if files.is_empty() else carry(info, _past(head), _state(files, lazily=True))
@@ -76,7 +76,7 @@ def left_behind(head: RepoInfoFile, info: RepoInfo) -> CarriedChanges | None:
 
 def refuse_left_behind(head: RepoInfoFile, info: RepoInfo, what: str) -> None:
     """Check that V2 has all that V1 clients committed. Raises ``ConflictError``."""
-    left = left_behind(head, info)
+    left = find_left_behind(head, info)
     if left is not None and left.commits:
         raise ConflictError(
             f"V1 clients committed after this repository was upgraded: {what} would delete their "
@@ -107,7 +107,7 @@ class _Upgrade:
         while isinstance(at, V1RepoState):
             state = _state(V1Files(self.storage, self.known))
             if MAIN in state.branches:
-                first = migrated(state, self.head.now())
+                first = migrate(state, self.head.now())
                 break
             at = self.head.read()  # another upgrade took it over in this moment
             first = at.info

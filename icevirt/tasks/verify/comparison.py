@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.access.store.arrays import decoding, open_array
-from icevirt.access.xarray.datastore import shown
+from icevirt.access.xarray.datastore import file_attributes
 from icevirt.archive.reports.verification import Checked, Difference, DifferenceKind, total
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import (
@@ -29,28 +29,28 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.model import paths
-from icevirt.model.attributes import Attributes, members_of, recorded_replacements
+from icevirt.model.attributes import Attributes, members_of, read_replacements
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode, document_of
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.source import open_source
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.combine.cf_packing import (
     NoMemberError,
-    decoded,
+    decode,
     packing_in,
     packing_of,
-    renumbered,
+    renumber,
     same_packing,
 )
-from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.file_edits import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
-from icevirt.planning.times.instants import InexactError, recoded
-from icevirt.planning.times.units import bounds_of, counted_units, counting_array, missing_of
+from icevirt.planning.times.instants import InexactError, recode
+from icevirt.planning.times.units import bounds_of, counting_array, missing_of, units_to_count
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.session import Session
 from icevirt.scan.contract import ByteSource, Oracle, ScannerOptions
@@ -65,7 +65,7 @@ from icevirt.tasks.verify.matching import (
     bounds,
     box_at,
     box_of,
-    chosen_of,
+    choose,
     covers,
     describe_box,
     dimensions_of,
@@ -99,13 +99,13 @@ class Meaning:
         other = packing_of(self._correct(own))
         if mine.dtype == theirs.dtype and same_packing(packing, other):
             return same_values(mine, theirs)
-        return same_values(decoded(mine, packing), decoded(theirs, other))
+        return same_values(decode(mine, packing), decode(theirs, other))
 
     def is_near(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any
     ) -> bool:
         """Say whether no value of an array differs by more than the tolerance of the build."""
-        limits = covered_by(
+        limits = find_limits(
             self._tolerance,
             (
                 (self._variables.called(each.path), each.dimension_names, each.attributes.values)
@@ -116,12 +116,12 @@ class Meaning:
         if limit is None or not mine.shape == theirs.shape == held.shape:
             return False
         own = next(each for each in self._variables.arrays if each.path == variable)
-        one = decoded(mine, self._packing(paths.canonical(held.path), mine.dtype))
-        other = decoded(theirs, packing_of(self._correct(own)))
+        one = decode(mine, self._packing(paths.canonical(held.path), mine.dtype))
+        other = decode(theirs, packing_of(self._correct(own)))
         numbers = one.dtype.kind in "iuf" and one.dtype == other.dtype
         return numbers and difference_of(one, other) <= limit
 
-    def recoded(
+    def recode(
         self, theirs: np.ndarray[Any, Any], variable: str, own_path: str
     ) -> np.ndarray[Any, Any]:
         """Count times and name members as the dataset does, where the file does it otherwise."""
@@ -129,9 +129,9 @@ class Meaning:
         own = next((each for each in arrays if each.path == variable), None)
         if own is not None and members_of(own.attributes) is not None:
             document = document_of(self._session.array(own_path))
-            members = Attributes(replaced=recorded_replacements(document))
+            members = Attributes(replaced=read_replacements(document))
             with suppress(NoMemberError):  # one differs, and so they do
-                theirs = renumbered(theirs, own.attributes, members)
+                theirs = renumber(theirs, own.attributes, members)
         root = own_path.removesuffix(self._variables.called(variable))
         coordinate = counting_array(arrays, variable)
         path = "" if coordinate is None else root + self._variables.called(coordinate.path)
@@ -140,14 +140,14 @@ class Meaning:
         held = open_array(self._session, path)
         meant = self._correct(coordinate).values
         calendar = {name: meant[name] for name in ("calendar",) if name in meant}
-        source, target = counted_units(meant), counted_units({**calendar, **dict(held.attrs)})
+        source, target = units_to_count(meant), units_to_count({**calendar, **dict(held.attrs)})
         if source is None or target is None or own is None:
             return theirs
         dtype = np.dtype(open_array(self._session, own_path).dtype)
         fill = self._packing(own_path, dtype).get("_FillValue")
         missing = missing_of(own.attributes)
         try:
-            return recoded(theirs, source, target, dtype=dtype, missing=missing, fill=fill)
+            return recode(theirs, source, target, dtype=dtype, missing=missing, fill=fill)
         except InexactError:
             return theirs  # and so they differ
 
@@ -167,7 +167,7 @@ class Meaning:
 
     def _packing(self, path: str, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the attributes by which an array of the repository is packed."""
-        return packing_in(shown(document_of(self._session.array(path)), dtype))
+        return packing_in(file_attributes(document_of(self._session.array(path)), dtype))
 
 
 class Comparison:
@@ -252,7 +252,7 @@ class Comparison:
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
         in_file = self._variables.in_file(variable)
         raw = self._oracle.read_values(self._source, in_file, there)
-        theirs = self._meaning.recoded(raw, variable, path)
+        theirs = self._meaning.recode(raw, variable, path)
         equal = same_values(mine, theirs) or self._meaning.is_same(mine, theirs, path, variable)
         if equal is False and self._meaning.is_near(mine, theirs, variable, held):
             equal = True
@@ -391,10 +391,10 @@ def compare_values(task: VerifyTask) -> Checked:
     chosen = [
         (url, wanted)
         for (key, own), rows in zip(users.items(), task.rows, strict=True)
-        for url, wanted in chosen_of(session, key, rows, own).items()
+        for url, wanted in choose(session, key, rows, own).items()
     ]
     if isinstance(task.repo, MemoryStorage):
-        with granted(_access_of(task, session)), any_grid():
+        with grant_access(_access_of(task, session)), any_grid():
             return total(_compare_file(session, task, url, wanted) for url, wanted in chosen)
     place = replace(task, manifests=(), rows=())
     checked = Checked()
@@ -417,7 +417,7 @@ def compare_file(place: VerifyTask, url: str, wanted: list[ChunkToCompare]) -> C
         _sessions[key] = place.session()
     session = _sessions[key]
     try:
-        with granted(_access_of(place, session)), any_grid():
+        with grant_access(_access_of(place, session)), any_grid():
             return _compare_file(session, place, url, wanted)
     except MemoryError:
         raise ScanMemoryError(

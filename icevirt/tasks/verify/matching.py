@@ -41,7 +41,7 @@ class ChunkToCompare:
     file: tuple[str, Checksum]  # URL as the reference has it, and what the scan saw
 
 
-def chosen_of(
+def choose(
     session: Session,
     key: ObjectId12,
     rows: NDArray[np.int64],

@@ -24,8 +24,8 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import GONE, Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.fetch import read
-from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.objects.source_lists.listing import changed_since
+from icevirt.objects.source_access import SourceAccess, grant_access
+from icevirt.objects.source_lists.listing import find_changes
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -153,8 +153,8 @@ class CopiedTask:
 
 def check_copied(task: CopiedTask) -> Checked:
     """Look at each file."""
-    with granted(task.access):
-        changed = changed_since(task.files)
+    with grant_access(task.access):
+        changed = find_changes(task.files)
     differences = tuple(
         Difference(
             kind=DifferenceKind.missing if how == GONE else DifferenceKind.changed,

@@ -37,14 +37,14 @@ def reachable(
     return found
 
 
-def swept(info: RepoInfo, older_than: int, roots: Iterable[ObjectId12] = ()) -> RepoInfo:
+def sweep(info: RepoInfo, older_than: int, roots: Iterable[ObjectId12] = ()) -> RepoInfo:
     """Return the repo info without the snapshots that are garbage; roots are not."""
     kept = reachable(info, older_than, roots)
     left = {key: summary for key, summary in info.snapshots.items() if key in kept}
     return replace(info, snapshots=left)
 
 
-def needed_logs(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> set[ObjectId12]:
+def find_needed_logs(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> set[ObjectId12]:
     """Return the transaction logs that diffs and rebases need."""
     pruned = (summary.pruned_ancestor_tx_logs or () for summary in snapshots.values())
     return {*snapshots, *(key for keys in pruned for key in keys)}
@@ -88,7 +88,7 @@ class Candidates:
         return [found[n] for n in np.flatnonzero(there).tolist()]
 
 
-def shown_at(info: RepoInfo, at: int) -> set[ObjectId12]:
+def find_shown_at(info: RepoInfo, at: int) -> set[ObjectId12]:
     """Return the snapshots that the branches showed at a time, as far as their histories go."""
     found = (
         next((each.id for each in ancestry(info, tip) if each.flushed_at < at), None)
@@ -134,10 +134,10 @@ def expire(
     tags = {name: key for name, key in info.tags.items() if not delete_tags or key not in old}
     gone = frozenset(old - {*branches.values(), *tags.values(), *spared})
     deleted = info.deleted_tags | (info.tags.keys() - tags.keys())
-    return released(replace(info, branches=branches, tags=tags, deleted_tags=deleted), gone), gone
+    return release(replace(info, branches=branches, tags=tags, deleted_tags=deleted), gone), gone
 
 
-def released(info: RepoInfo, gone: Collection[ObjectId12]) -> RepoInfo:
+def release(info: RepoInfo, gone: Collection[ObjectId12]) -> RepoInfo:
     """Return the repo info without some snapshots, and without the tags that name them.
 
     Survivors whose parent goes become children of the root. No branch shows one that goes.

@@ -29,7 +29,7 @@ def is_backup(name: str) -> bool:
     return re.fullmatch(_BACKUP, name) is not None
 
 
-def checked_backup(name: str) -> str:
+def check_backup(name: str) -> str:
     """Return ``name`` if it can only be a backup's.
 
     Raises:
@@ -78,7 +78,7 @@ def follows(info: RepoInfo, backups: Collection[str]) -> bool:
     return not named.isdisjoint(backups)
 
 
-def trimmed(info: RepoInfo, older_than: int) -> RepoInfo | None:
+def trim(info: RepoInfo, older_than: int) -> RepoInfo | None:
     """Return a repo info whose log ends with its last entry of that time or later.
 
     Its newest entry stays, whatever its age. None: no entry of it is older, so that the end is in

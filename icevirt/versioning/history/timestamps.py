@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from icevirt.errors import StorageError
-from icevirt.model.arguments import checked
+from icevirt.model.arguments import check
 
 MOST_AHEAD = 120_000_000
 """Microseconds that a stamp may be ahead of this machine's clock; readers tolerate 600 seconds."""
@@ -32,8 +32,8 @@ def stamp(now: int, *, parent: int = 0, top: int = 0) -> int:
             "the repository's newest entry is in the future of this machine's clock",
             do="Correct the clock of this machine. If it is correct, the last writer's clock was "
             "wrong: wait until that time has passed, then write.",
-            newest=shown(stamped - 1),
-            now=shown(now),
+            newest=show(stamped - 1),
+            now=show(now),
         )
     return stamped
 
@@ -52,8 +52,8 @@ def refuse_ahead(now: int, written: int) -> None:
             "the clock of this machine is ahead of the storage's, so other writers could not "
             "commit until that time",
             do="Correct the clock of this machine or of the storage.",
-            now=shown(now),
-            storage=shown(written),
+            now=show(now),
+            storage=show(written),
         )
 
 
@@ -66,7 +66,7 @@ def lag(now: int, written: int) -> int:
     return now - written if now - written - cut > _COARSE else 0
 
 
-def shown(at: int) -> str:
+def show(at: int) -> str:
     """Return microseconds since 1970 as ISO 8601, UTC."""
     return moment(at).isoformat()
 
@@ -82,6 +82,6 @@ def micros(at: datetime) -> int:
     Raises:
         InvalidInputError: It is no date.
     """
-    checked("a time", at, datetime, do="Pass a datetime, like datetime(2024, 1, 1, tzinfo=UTC).")
+    check("a time", at, datetime, do="Pass a datetime, like datetime(2024, 1, 1, tzinfo=UTC).")
     whole = at.astimezone(UTC).replace(microsecond=0)
     return round(whole.timestamp()) * 1_000_000 + at.microsecond

@@ -295,11 +295,11 @@ def step(
     dropped: dict[ObjectId8, NDArray[np.uint32]] = {}
     behind: dict[ObjectId8, AppendBehind] = {}
     if isinstance(solver, AppendConflictSolver):
-        behind = reconciled(ours, log, theirs, solver.append_dim)
+        behind = reconcile(ours, log, theirs, solver.append_dim)
     for found in find_conflicts(ours, log, theirs):
         conflict: Conflict | None = found
         if found.node_id is not None and found.node_id in behind:
-            conflict = behind[found.node_id].left_of(found)
+            conflict = behind[found.node_id].reduce(found)
         if conflict is None:
             continue
         match conflict.conflict_type, solver.choose(conflict):
@@ -374,9 +374,9 @@ class AppendBehind:
         """Return our staged references, those of the append behind theirs."""
         index = table.index.astype(np.int64)
         index[:, self.axis] += np.where(index[:, self.axis] >= self.edge, self.by, 0)
-        return table.reindexed(index)
+        return table.reindex(index)
 
-    def left_of(self, conflict: Conflict) -> Conflict | None:
+    def reduce(self, conflict: Conflict) -> Conflict | None:
         """Return what is left of a conflict about the array."""
         if conflict.conflict_type is not ConflictType.ChunkDoubleUpdate:
             return None
@@ -386,7 +386,7 @@ class AppendBehind:
         return replace(conflict, conflicted_chunks=chunks) if len(chunks) else None
 
 
-def reconciled(
+def reconcile(
     ours: Ours, log: TransactionLog, theirs: Snapshot, dimension: str
 ) -> dict[ObjectId8, AppendBehind]:
     """Return how our appends along a dimension follow theirs, for each array that both extended."""

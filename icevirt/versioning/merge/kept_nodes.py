@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.attributes import EXTENSION, recorded_dtypes
+from icevirt.model.attributes import EXTENSION, read_dtypes
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot, document_of, grid_facts
 
 _CHUNKS = "chunks"
@@ -53,7 +53,7 @@ class Claim:
 
     def staying(self, node: GroupNode, planned: bytes) -> dict[str, Any]:
         """Return the attributes of a group that others gave it and the build does not give it."""
-        own, new = self.attributes(node.path), planned_attributes(planned)
+        own, new = self.attributes(node.path), read_planned_attributes(planned)
         there = attributes_of(node)
         return {k: v for k, v in there.items() if k not in own and k not in new}
 
@@ -184,7 +184,7 @@ def attributes_of(node: Node) -> dict[str, Any]:
     return document_of(node).get("attributes") or {}
 
 
-def planned_attributes(zarr_json: bytes) -> dict[str, Any]:
+def read_planned_attributes(zarr_json: bytes) -> dict[str, Any]:
     """Return the attributes of a zarr.json of the build's own."""
     return json.loads(zarr_json).get("attributes") or {}
 
@@ -204,10 +204,10 @@ def _document(base: Snapshot, claim: Claim, path: str, planned: bytes) -> bytes:
         return planned
     document, there = json.loads(planned), document_of(node)
     document["attributes"] = {**(document.get("attributes") or {}), **kept}
-    dtypes = recorded_dtypes(there)
+    dtypes = read_dtypes(there)
     if recorded := {name: dtypes[name] for name in kept if name in dtypes}:
         extension = document.setdefault(EXTENSION, {"must_understand": False})
-        extension["attribute_dtypes"] = {**recorded_dtypes(document), **recorded}
+        extension["attribute_dtypes"] = {**read_dtypes(document), **recorded}
     return json.dumps(document, ensure_ascii=False).encode()  # other clients write NaN
 
 
@@ -254,7 +254,7 @@ def losses(
     return sorted(result)
 
 
-def moved_manifests(base: Snapshot, claim: Claim) -> frozenset[ObjectId8]:
+def find_moved_manifests(base: Snapshot, claim: Claim) -> frozenset[ObjectId8]:
     """Return the arrays of the last build that differ in nothing but their manifests."""
     return frozenset(
         now.id
@@ -299,7 +299,7 @@ def _attributes(node: GroupNode, claim: Claim, planned: bytes) -> Iterator[Loss]
     variable of a dataset that has none.
     """
     own, there = claim.attributes(node.path), attributes_of(node)
-    after = {**claim.staying(node, planned), **planned_attributes(planned)}
+    after = {**claim.staying(node, planned), **read_planned_attributes(planned)}
     by_others = {*_differing(own, there)}
     for name in _differing(there, after):
         if name in by_others:

@@ -391,7 +391,7 @@ class Records:
             yield rows.reshape(-1)
             places += np.uint32(self.stride * part.count)
 
-    def scattered(self, starts: Places, part: Rows) -> Bytes:
+    def scatter(self, starts: Places, part: Rows) -> Bytes:
         """Return the records that are to stand at ``starts``, shape (n, stride)."""
         rows = np.empty((part.count, self.stride), np.uint8)
         rows[:] = self.template
@@ -482,6 +482,6 @@ class Pool:
             yield out
 
 
-def pooled(tail: Tail, pool: Pool) -> Places:
+def append_pool(tail: Tail, pool: Pool) -> Places:
     """Append a pool and return where each of its vectors stands."""
     return tail.add(pool.size, pool.blocks, align=4) + pool.at[:-1]

@@ -114,7 +114,7 @@ class FlatBufferReader:
             damage.trail.append(table.name)
             raise
 
-    def referred(self, table: Table, place: int) -> Values:
+    def read_reference(self, table: Table, place: int) -> Values:
         """Read the table that the reference at ``place`` points to. Raises ``Damage``."""
         return self._table(table, self._target(place))
 
@@ -499,7 +499,7 @@ class Payload:
         for low in range(0, len(places), _ROWS_AT_ONCE):
             rows = slice(low, low + _ROWS_AT_ONCE)
             np.add(array(places[rows]), distance[rows], out=found[rows])
-        return condensed(found)
+        return condense(found)
 
 
 def moved(at: Where, by: int) -> Where:
@@ -516,7 +516,7 @@ def array(at: Where) -> Places:
     return at
 
 
-def condensed(at: Places) -> Where:
+def condense(at: Places) -> Where:
     """Return a range if the places are one."""
     if len(at) < 2 or (step := int(at[1] - at[0])) == 0:
         return at

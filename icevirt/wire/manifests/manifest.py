@@ -35,7 +35,7 @@ from icevirt.wire.flatbuffer.builder import (
     Records,
     Rows,
     Tail,
-    pooled,
+    append_pool,
     vector_blocks,
 )
 from icevirt.wire.flatbuffer.schema import CHUNK_REF, MANIFEST
@@ -106,7 +106,7 @@ class _References:
         """Append the rows of a shared column that are used; return where each row stands."""
         table = self._table
         if name == "inline":
-            return pooled(tail, Pool.of(table.inline, *_inline(table))).astype(np.uint32)
+            return append_pool(tail, Pool.of(table.inline, *_inline(table))).astype(np.uint32)
         columns: dict[str, Strings | _Compressed] = {
             "location": table.locations.url,
             "compressed_location": locations,
@@ -119,7 +119,7 @@ class _References:
         # kept until the file is written: there may be millions
         number = np.int32 if len(shared.data) < 1 << 30 else np.int64
         length = np.subtract(end, start, dtype=number)
-        places[used] = pooled(tail, Pool.of(shared.data, start, length))
+        places[used] = append_pool(tail, Pool.of(shared.data, start, length))
         return places
 
     def _sources(self, kinds: Sequence[int]) -> NDArray[np.uint32]:
@@ -251,7 +251,9 @@ def _by_first_use(source: NDArray[np.uint32]) -> slice | Places:
 MIN_SAMPLE = 8  # bytes; when half of the samples are shorter, they are not worth it
 
 
-def trained(tables: Sequence[ChunkTable], settings: LocationCompression) -> Dictionary | None:
+def train_dictionary(
+    tables: Sequence[ChunkTable], settings: LocationCompression
+) -> Dictionary | None:
     """Return the dictionary to compress the locations of these tables with."""
     virtual = sum(table.count(ChunkType.virtual) for table in tables)
     if settings.encoding is LocationEncoding.plain or virtual < max(settings.min_num_chunks, 1):
@@ -335,7 +337,7 @@ def encode(
             are more references than fit one file.
     """
     stored = {node: arrays[node] for node in sorted(arrays) if len(arrays[node])}
-    dictionary = trained(list(stored.values()), locations) if spec_version > 1 else None
+    dictionary = train_dictionary(list(stored.values()), locations) if spec_version > 1 else None
     values = {
         "id": bytes(ObjectId12.SIZE),  # not known yet
         "arrays": [{"node_id": node, "refs": table} for node, table in stored.items()],
@@ -360,7 +362,7 @@ def encode(
 
 def decode(raw: bytes) -> Manifest:
     """Read a manifest. Raises ``FormatError``."""
-    return OpenManifest(raw).decoded()
+    return OpenManifest(raw).decode()
 
 
 def is_intact(raw: bytes) -> bool | None:

@@ -454,7 +454,7 @@ class OpenManifest:
         """Memory held."""
         return self._payload.size + sum(search.nbytes for search in self._searches.values())
 
-    def decoded(self) -> Manifest:
+    def decode(self) -> Manifest:
         """Decode all references. Raises ``FormatError``."""
         found: dict[ObjectId8, ChunkTable] = {}
         unkept = set(self._unkept)
@@ -465,7 +465,7 @@ class OpenManifest:
                     unkept.add(CHUNK_REF.name)
             return Manifest(id=self.id, arrays=found, unkept=tuple(sorted(unkept)))
 
-    def compressed_locations(self) -> tuple[int | None, int]:
+    def count_compressed(self) -> tuple[int | None, int]:
         """Return the bytes of the dictionary of locations, and how many references use it.
 
         Raises:

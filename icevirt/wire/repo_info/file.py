@@ -112,7 +112,7 @@ def _kinds(
     member, cls = UPDATE_TYPE.members[tag - 1], UPDATE_KINDS[tag - 1]
     ids = np.zeros((len(at), len(IDS), ObjectId12.SIZE), np.uint8)
     if member not in _IN_COLUMNS:  # few in any log
-        found = [_kind(cls, reader.referred(member, place)) for place in at.tolist()]
+        found = [_kind(cls, reader.read_reference(member, place)) for place in at.tolist()]
         return found, np.arange(len(at)), ids
     tables = Tables(payload, at, member)
     tables.look_beyond(reader.newer)
@@ -281,7 +281,7 @@ def _values(record: Any) -> Values:
 MAIN = "main"
 
 
-def folded(info: RepoInfo) -> RepoInfo:
+def fold(info: RepoInfo) -> RepoInfo:
     """Return the same with its snapshots in columns, for which the next `encode` has less to do.
 
     Raises:

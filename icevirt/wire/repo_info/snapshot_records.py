@@ -23,7 +23,7 @@ from icevirt.wire.flatbuffer.builder import (
     Records,
     Rows,
     Tail,
-    pooled,
+    append_pool,
     references,
     vector_blocks,
 )
@@ -114,7 +114,7 @@ class SnapshotRecords:
                     },
                     targets={"message": text_at[rows]},
                 )
-                made = records.scattered(at, part).reshape(-1)
+                made = records.scatter(at, part).reshape(-1)
                 begin = records.stride * np.arange(len(rows))
                 copy_ranges(made, begin, raw, at, stride[rows])
         raw.view("<u4")[text_at // 4] = columns.message.lengths
@@ -205,7 +205,7 @@ def _write_pruned(tail: Tail, columns: SnapshotColumns) -> Places:
         ids.reshape(-1), size * lists.first[rows], size * lists.counts[rows], element=size
     )
     places = np.zeros(len(columns), np.int64)
-    places[rows] = pooled(tail, pool)
+    places[rows] = append_pool(tail, pool)
     return places
 
 
@@ -235,7 +235,7 @@ def _write_items(tail: Tail, columns: SnapshotColumns) -> Places:
         len(number) * records.stride, lambda: records.blocks(block, len(number), parts())
     )
     held = {
-        "name": pooled(tail, Pool.of_strings(columns.names)),
-        "value": pooled(tail, Pool.of_strings(columns.values)),
+        "name": append_pool(tail, Pool.of_strings(columns.names)),
+        "value": append_pool(tail, Pool.of_strings(columns.values)),
     }
     return start + at

@@ -133,7 +133,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
             return _infos(self._columns.with_changed(self._index.row, changed), 2)
         return SnapshotInfos(self._index, self._spec_version, changed, self._records)
 
-    def folded(self) -> SnapshotInfos:
+    def fold(self) -> SnapshotInfos:
         """Return the same mapping as columns of ascending ids, with nothing on top.
 
         Raises:
@@ -223,7 +223,7 @@ def infos_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotInfos:
         InvalidInputError: The parent of a snapshot is not among them.
     """
     if isinstance(snapshots, SnapshotInfos):
-        return snapshots.folded()
+        return snapshots.fold()
     return _infos(SnapshotColumns.of(()).with_changed(lambda _: None, snapshots), 2)
 
 

@@ -27,7 +27,7 @@ from icevirt_scanners.hdf5.raw.attributes import (
     References,
     StoredAttributes,
     Value,
-    listed,
+    list_attributes,
 )
 from icevirt_scanners.hdf5.raw.header import ObjectHeader
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
@@ -106,7 +106,7 @@ def attributes_of(opened: Callable[[], Any], header: ObjectHeader | None = None)
     The result is shared; do not change it.
     """
     try:
-        plain = listed(header) if header is not None else None
+        plain = list_attributes(header) if header is not None else None
     except NotUnderstoodError:
         plain = None
     if plain is None:

@@ -30,11 +30,11 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners import blocks
 from icevirt_scanners.context import Budget
-from icevirt_scanners.encoding import squeezed
+from icevirt_scanners.encoding import squeeze
 from icevirt_scanners.hdf5.files import REMEDY, FileContext
 from icevirt_scanners.hdf5.libhdf5_values import encode, read
 from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
-from icevirt_scanners.hdf5.raw.chunks import found_chunks
+from icevirt_scanners.hdf5.raw.chunks import list_chunks
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
@@ -164,9 +164,9 @@ def store_chunks(
     size = variable.element.dtype.itemsize * prod(chunk)
     budget.spend(size * len(index), variable=variable.path, cause=cause)
     encoded = [
-        squeezed(encode(values, variable.element)) for values in _boxes(variable, chunk, index)
+        squeeze(encode(values, variable.element)) for values in _boxes(variable, chunk, index)
     ]
-    return ChunkTable.inlined(index=index, chunks=encoded)
+    return ChunkTable.of_inline(index=index, chunks=encoded)
 
 
 def store_some(
@@ -193,7 +193,7 @@ def store_some(
             if mask:
                 return None
             encoded.append(bytes(data))
-    return ChunkTable.inlined(index=index, chunks=encoded)
+    return ChunkTable.of_inline(index=index, chunks=encoded)
 
 
 def _boxes(
@@ -215,7 +215,7 @@ def _boxes(
         yield full
 
 
-def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
+def read_index(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
     """Read the chunk index of a chunked dataset in one pass.
 
     Chunks outside the shape are left out: libhdf5 never reads them either.
@@ -339,7 +339,7 @@ def _decode(
         assert raw is not None
         assert header is not None
         message = header.layout
-        found = found_chunks(
+        found = list_chunks(
             raw.space.begin(),
             message,
             chunk=variable.own_chunk,

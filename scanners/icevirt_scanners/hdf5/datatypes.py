@@ -91,7 +91,7 @@ def element_of(tid: Any) -> Element:
 
 
 @lru_cache(1024)  # the datasets of an archive are of few types
-def encoded_element(message: bytes) -> Element:
+def decode_element(message: bytes) -> Element:
     """Describe a datatype as the message of an object header says it. Raises as `element_of`."""
     return element_of(h5t.decode(_ENVELOPE + message))
 

@@ -115,7 +115,7 @@ class HeldFile:
 
 
 @contextmanager
-def held(source: ByteSource, *, again: bool = False) -> Iterator[HeldFile]:
+def hold_open(source: ByteSource, *, again: bool = False) -> Iterator[HeldFile]:
     """Yield a file that is opened at first use, and closed in the end.
 
     Raises:

@@ -163,7 +163,7 @@ class Walk:
         if isinstance(oid, h5d.DatasetID):
             # one id for all names: what has raw files is closed and opened again
             dsid = self._open.setdefault(address, oid)
-            self.datasets.append(found_dataset(dsid, path, raw, address))
+            self.datasets.append(describe_dataset(dsid, path, raw, address))
             if first != path:
                 self._tell(path, "linked-dataset", f"another name of {first}")
         elif first == path:
@@ -196,7 +196,7 @@ def is_odd(name: bytes) -> bool:
     return b"/" in name or b"\0" in name or name == b"."
 
 
-def found_dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:
+def describe_dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:
     """Describe an open dataset under a path, with the name of its link."""
     space = dsid.get_space()
     null = space.get_simple_extent_type() == h5s.NULL

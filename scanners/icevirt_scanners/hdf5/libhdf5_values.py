@@ -11,7 +11,7 @@ import numpy as np
 from h5py import h5d, h5s
 
 from icevirt.model.json import JSON
-from icevirt_scanners.encoding import PIECE, hashed, spelt, vlen_bytes
+from icevirt_scanners.encoding import PIECE, hash_values, spelt, vlen_bytes
 from icevirt_scanners.hdf5.datatypes import Element
 
 
@@ -72,12 +72,12 @@ def digest(dsid: Any, element: Element, chunk: tuple[int, ...] | None) -> str:
         _buffer(read(dsid, element, start, count), element)
         for start, count in _pieces(shape, element, chunk)
     )
-    return hashed(element.data_type, (*shape, *element.inner), pieces)
+    return hash_values(element.data_type, (*shape, *element.inner), pieces)
 
 
 def digest_of(values: np.ndarray[Any, Any], element: Element) -> str:
     """Hash values that were read already; equal to `digest` while they fit one piece."""
-    return hashed(element.data_type, values.shape, [_buffer(values, element)])
+    return hash_values(element.data_type, values.shape, [_buffer(values, element)])
 
 
 def _buffer(values: np.ndarray[Any, Any], element: Element) -> Any:

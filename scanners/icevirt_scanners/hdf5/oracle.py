@@ -25,7 +25,7 @@ from icevirt.scan import values as values_by_zarr
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.encoding import default_fill
 from icevirt_scanners.hdf5.datatypes import Pipeline, filters_of_plist, pipeline_of
-from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, explained, held
+from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, explained, hold_open
 from icevirt_scanners.hdf5.hierarchy import PREFIX, variable_name
 
 
@@ -35,7 +35,7 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
     Raises:
         ScanError: h5py cannot read it.
     """
-    with explained(source.file.url, path), held(source, again=True) as file:
+    with explained(source.file.url, path), hold_open(source, again=True) as file:
         dataset = _dataset(h5py.File(file.fid), path)
         own = tuple(  # an array type's own axes follow and are whole
             slice(min(part.start, length), min(part.stop, length))
@@ -146,7 +146,7 @@ def _decoded(
             codecs=({"name": "bytes", "configuration": order}, *pipeline.kept(mask)),
             fill_value=0,
             attributes=Attributes(),
-            references=ChunkTable.inlined(
+            references=ChunkTable.of_inline(
                 index=np.zeros((1, len(chunk)), np.int64), chunks=[bytes(raw)]
             ),
         ),

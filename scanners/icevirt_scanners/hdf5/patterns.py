@@ -25,7 +25,7 @@ from icevirt_scanners.hdf5.files import FileContext, Handle
 from icevirt_scanners.hdf5.hierarchy import FoundDataset, Walk
 from icevirt_scanners.hdf5.raw.attributes import FixedStrings, References, in_heap, without_places
 from icevirt_scanners.hdf5.raw.chunks import without_address
-from icevirt_scanners.hdf5.raw.header import placed
+from icevirt_scanners.hdf5.raw.header import place_values
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, require
 from icevirt_scanners.hdf5.variable import HDF5Variable, KnownChunks
 
@@ -83,7 +83,7 @@ def _move(like: HDF5Variable, found: FoundDataset, context: FileContext) -> HDF5
     assert context.raw is not None
     here = None
     if like.layout != h5d.CHUNKED:
-        here = placed(found.header.layout, context.raw.space)
+        here = place_values(found.header.layout, context.raw.space)
     return like._replace(
         handle=found.handle, address=found.address, header=found.header, placed=here
     )

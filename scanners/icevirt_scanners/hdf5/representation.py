@@ -39,9 +39,9 @@ from icevirt_scanners.hdf5.chunked import (
     check_decodable,
     may_leave_edges,
     offset_of,
+    read_index,
     reference_chunks,
     store_chunks,
-    stored_chunks,
     with_inner,
 )
 from icevirt_scanners.hdf5.datatypes import bytes_codec, filters_of_plist
@@ -53,7 +53,7 @@ from icevirt_scanners.hdf5.raw.header import DATATYPE, FILTERS
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.variable import HDF5Variable
 from icevirt_scanners.hdf5.virtual_datasets import Resolved, resolve
-from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
+from icevirt_scanners.hdf5.whole import store_whole, wants_whole
 
 _BY_POLICY = "its policy is 'native'"
 LEAST = 200
@@ -71,8 +71,8 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     if variable.layout == h5d.VIRTUAL:
         return _virtual(variable, context)
     if wants_whole(variable, context):
-        return stored_whole(variable, context)
-    found = stored_chunks(variable, context) if variable.chunk is not None else None
+        return store_whole(variable, context)
+    found = read_index(variable, context) if variable.chunk is not None else None
     known, findings = variable.known, len(context.findings)
     if known is not None and found is not None:
         alike = known.array(found, size=context.source.file.size, context=context)
@@ -91,7 +91,7 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     return _add_facts(
         array,
         context,
-        values=lambda: stored_whole(variable, context),
+        values=lambda: store_whole(variable, context),
         digest=lambda: digest_of_dataset(variable, found, context),
     )
 
@@ -128,7 +128,7 @@ def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
 
     def whole() -> ScannedArray:
         _check_here(variable, resolved, context)
-        return stored_whole(variable, context)
+        return store_whole(variable, context)
 
     def digest() -> str:
         if resolved.array is None:

@@ -26,10 +26,10 @@ from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.datatypes import (
     Element,
     NoDataTypeError,
+    decode_element,
     element_of,
-    encoded_element,
 )
-from icevirt_scanners.hdf5.files import FileContext, explained, held, tell_unclosed
+from icevirt_scanners.hdf5.files import FileContext, explained, hold_open, tell_unclosed
 from icevirt_scanners.hdf5.hierarchy import (
     Dimensions,
     FoundDataset,
@@ -53,7 +53,7 @@ from icevirt_scanners.hdf5.raw.header import (
     RawFile,
     SharedMessages,
     only,
-    placed,
+    place_values,
 )
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
 from icevirt_scanners.hdf5.representation import LEAST, represent, weight_of
@@ -115,7 +115,7 @@ class Hdf5Scanner:
 def _open(source: ByteSource, options: ScannerOptions) -> Iterator[tuple[Walk, FileContext]]:
     with (
         Elsewhere(source, options.allow_references_to) as elsewhere,
-        held(source) as file,
+        hold_open(source) as file,
         explained(source.file.url),
     ):
         raw, walk, url = RawFile.of(source, base=0), None, source.file.url
@@ -176,7 +176,7 @@ def _variables[T](
                 what = "zarr cannot represent these values exactly"
                 raise context.refusal(path, what, cause=str(error)) from error
 
-        one = context.represented(path, made)
+        one = context.represent(path, made)
         if one is not None:
             yield path, one
 
@@ -311,7 +311,7 @@ def _element(found: FoundDataset) -> Element:
 
 
 def _decode_element(shared: SharedMessages) -> Element:
-    return encoded_element(only(shared.messages, DATATYPE))
+    return decode_element(only(shared.messages, DATATYPE))
 
 
 def _axes(
@@ -367,6 +367,6 @@ def _places(header: ObjectHeader, space: Space) -> Iterator[tuple[int, int]]:
             if layout.address is not None:
                 yield layout.address, _INDEX
             return
-        values = placed(message, space)
+        values = place_values(message, space)
         if values.address is not None and values.nbytes <= _SMALL:
             yield values.address, values.nbytes

@@ -45,7 +45,7 @@ from icevirt_scanners.hdf5.raw.header import (
 )
 from icevirt_scanners.hdf5.raw.header import fill_of as fill_in
 from icevirt_scanners.hdf5.raw.header import filters_of as filters_in
-from icevirt_scanners.hdf5.raw.header import placed as placed_by
+from icevirt_scanners.hdf5.raw.header import place_values as placed_by
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number
 
 

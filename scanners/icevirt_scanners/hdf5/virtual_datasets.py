@@ -28,10 +28,10 @@ from icevirt.scan.elsewhere import beside
 from icevirt_scanners import blocks
 from icevirt_scanners.context import LEAVE_OUT
 from icevirt_scanners.hdf5.attributes import FoundAttributes
-from icevirt_scanners.hdf5.chunked import offset_of, reference_chunks, stored_chunks
+from icevirt_scanners.hdf5.chunked import offset_of, read_index, reference_chunks
 from icevirt_scanners.hdf5.datatypes import NoDataTypeError, element_of
-from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held, outside
-from icevirt_scanners.hdf5.hierarchy import VariableAxis, found_dataset, object_at
+from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, hold_open, outside
+from icevirt_scanners.hdf5.hierarchy import VariableAxis, describe_dataset, object_at
 from icevirt_scanners.hdf5.mappings import (
     Box,
     Fit,
@@ -74,7 +74,7 @@ def source_file(context: FileContext, name: str, facts: dict[str, Any]) -> Itera
                 yield known
                 return
         context.beside[source.file.url] = source.file
-        with held(source, again=True) as file, explained(source.file.url):
+        with hold_open(source, again=True) as file, explained(source.file.url):
             yield _nest(context, source, file)
 
 
@@ -139,7 +139,7 @@ def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> HD
     if not isinstance(found, h5d.DatasetID):
         raise ScanError("a source of the values is missing", do=LEAVE_OUT, **facts, dataset=name)
     address = h5o.get_info(found).addr
-    dataset = found_dataset(found, facts["variable"], b"", address)
+    dataset = describe_dataset(found, facts["variable"], b"", address)
     dataset.header = context.header(address)
     plist = found.get_create_plist()
     if plist.get_external_count():
@@ -268,7 +268,7 @@ def _look(
 
 
 def _chunks_of(source: HDF5Variable, context: FileContext) -> ScannedArray:
-    array = reference_chunks(source, stored_chunks(source, context), context)
+    array = reference_chunks(source, read_index(source, context), context)
     if array is None or array.codecs != (source.element.codec(), *source.pipeline.kept()):
         raise _ReasonError("filters that libhdf5 skips")
     return array

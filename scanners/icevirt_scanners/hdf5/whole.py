@@ -31,7 +31,7 @@ from icevirt.scan import values as values_by_zarr
 from icevirt.scan.contract import Policy
 from icevirt_scanners.blocks import virtual
 from icevirt_scanners.hdf5 import libhdf5_values
-from icevirt_scanners.hdf5.chunked import odd_chunks, short_chunk, stored_chunks
+from icevirt_scanners.hdf5.chunked import odd_chunks, read_index, short_chunk
 from icevirt_scanners.hdf5.datatypes import Element, bytes_codec
 from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, FileContext
 from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
@@ -57,7 +57,7 @@ def wants_whole(variable: HDF5Variable, context: FileContext) -> bool:
     return bool(variable.not_plain) and variable.nbytes <= TINY
 
 
-def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
+def store_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     """Read a variable and store it as one chunk.
 
     Raises:
@@ -126,7 +126,7 @@ def _by_codecs(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, 
         UnsupportedError: A zarr reader has not got them either, or not for all chunks.
     """
     element, pipeline = variable.element, variable.pipeline
-    found = stored_chunks(variable, context) if variable.chunk is not None else None
+    found = read_index(variable, context) if variable.chunk is not None else None
     plain = element.is_number and not variable.not_plain and not variable.unfilled
     if found is None or not plain or found.mask.any():
         raise context.refusal(
@@ -183,7 +183,7 @@ def _make_array(
     ndim = len(variable.shape)
     if found.size:
         chunk = libhdf5_values.encode(found, variable.element)
-        table = ChunkTable.inlined(index=np.zeros((1, ndim), np.uint32), chunks=[chunk])
+        table = ChunkTable.of_inline(index=np.zeros((1, ndim), np.uint32), chunks=[chunk])
     else:
         table = ChunkTable.empty(ndim)
     return variable.array(
@@ -223,7 +223,7 @@ def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, An
     is_run = context.options.run_of(variable.path) is not None
     if undo is None or not 0 < prod(counts) * size <= _LARGE or variable.unfilled or is_run:
         return None
-    found = stored_chunks(variable, context)
+    found = read_index(variable, context)
     if not _fills(found, counts) or odd_chunks(variable, found).any():
         return None
     if int(found.length.max()) > _LARGE:

@@ -30,8 +30,8 @@ from icevirt_scanners.encoding import with_fit_fill
 from icevirt_scanners.given import (
     GivenArray,
     ReferenceColumns,
-    completed,
-    damaged,
+    complete,
+    damage_error,
     tell_unverifiable,
 )
 from icevirt_scanners.kerchunk.document import (
@@ -67,7 +67,7 @@ def is_metadata(key: str) -> bool:
     return key.rpartition("/")[2] in {*V2, V3}
 
 
-def described(references: Mapping[str, Any], group: str, url: str) -> dict[str, Described]:
+def describe_nodes(references: Mapping[str, Any], group: str, url: str) -> dict[str, Described]:
     """Return the nodes by path, each group after its parent, with the references of arrays.
 
     Raises:
@@ -78,7 +78,7 @@ def described(references: Mapping[str, Any], group: str, url: str) -> dict[str, 
     if ".zmetadata" in references:
         held = json_value(references[".zmetadata"], url, ".zmetadata").get("metadata")
         if not isinstance(held, dict):
-            raise damaged(url, key=".zmetadata", cause="no 'metadata'")
+            raise damage_error(url, key=".zmetadata", cause="no 'metadata'")
         metadata.update(held)
     metadata.update({key: value for key, value in references.items() if is_metadata(key)})
     nodes: dict[str, Described] = {paths.ROOT: Described()}
@@ -95,7 +95,7 @@ def _node(nodes: dict[str, Described], folder: str, url: str) -> Described:
     path, spelt = "", ""
     for part in folder.split("/"):
         if part in ("", ".", ".."):
-            raise damaged(url, cause="a part of the key is empty, '.' or '..'", key=folder)
+            raise damage_error(url, cause="a part of the key is empty, '.' or '..'", key=folder)
         path, spelt = f"{path}/{node_name(part.encode())[0]}", f"{spelt}/{part}".lstrip("/")
         node = nodes.setdefault(path, Described(folder=spelt))
         if node.folder != spelt:
@@ -138,7 +138,7 @@ def _give_chunks(nodes: dict[str, Described], references: Mapping[str, Any], url
             owners[folder] = arrays.get(above)
         owner = owners[folder]
         if owner is None:
-            raise damaged(url, key=key, cause="neither metadata nor a chunk of an array")
+            raise damage_error(url, key=key, cause="neither metadata nor a chunk of an array")
         owner.chunks[key.removeprefix(f"{owner.folder}/")] = value
 
 
@@ -181,7 +181,7 @@ def array_of(path: str, node: Described, context: ScanContext) -> GivenArray:
         ) from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         cause = f"{type(error).__name__}: {error}"
-        raise damaged(url, variable=path, cause=f"metadata: {cause}") from error
+        raise damage_error(url, variable=path, cause=f"metadata: {cause}") from error
 
 
 def _of_v2(path: str, node: Described, context: ScanContext) -> GivenArray:
@@ -323,7 +323,7 @@ class KerchunkScanner:
 
             def make(path: str, node: Described) -> ScannedArray:
                 array = array_of(path, node, context)
-                return completed(array, read(path, node, array), context, elsewhere)
+                return complete(array, read(path, node, array), context, elsewhere)
 
             scanned = ((path, node) for path, node in nodes.items() if node.array is not None)
             arrays = context.arrays(scanned, make)
@@ -350,12 +350,12 @@ def _open(
             warn = partial(context.warn, path)
             return of_parquet(node.folder, array.grid, size, source.file, elsewhere, warn)
 
-        return described(held["metadata"], options.group, url), read
+        return describe_nodes(held["metadata"], options.group, url), read
 
     def read_json(path: str, node: Described, array: GivenArray) -> ReferenceColumns:
         return of_json(node.chunks, len(array.grid), url, path)
 
-    return described(references_of(held, url), options.group, url), read_json
+    return describe_nodes(references_of(held, url), options.group, url), read_json
 
 
 def _tell_renamed(nodes: dict[str, Described], group: str, context: ScanContext) -> None:

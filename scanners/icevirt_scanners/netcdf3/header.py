@@ -243,7 +243,7 @@ KINDS = {number: Kind(np.dtype(text)) for number, text in enumerate(_TYPES, 1)} 
 CLASSIC = 6  # the last type of the formats before CDF-5
 
 
-def shown(attributes: Sequence[Attribute], tell: Callable[[str, str], None]) -> dict[str, Any]:
+def show(attributes: Sequence[Attribute], tell: Callable[[str, str], None]) -> dict[str, Any]:
     """Return the attributes of the file or of a variable; ``tell`` takes code and message."""
     found: dict[str, Any] = {}
     for attribute in attributes:

@@ -33,9 +33,9 @@ from icevirt_scanners.encoding import (
     GZIP,
     PIECE,
     bytes_codec,
-    hashed,
+    hash_values,
     spelt,
-    squeezed,
+    squeeze,
     with_fit_fill,
 )
 from icevirt_scanners.netcdf3.header import (
@@ -48,7 +48,7 @@ from icevirt_scanners.netcdf3.header import (
     NetCDF3Variable,
     fill_of,
     read_header,
-    shown,
+    show,
 )
 
 _LONGEST_EMPTY = 2**36  # bytes of a record, where no record shows that they exist
@@ -220,7 +220,7 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
         return replace(array, beside=context.values_of(lambda: _store(placed, attributes, context)))
     if Fact.digest in wanted:
         pieces = (piece.view(np.uint8) for piece in _pieces(placed, context.source))
-        digest = hashed(placed.kind.data_type, placed.shape, pieces)
+        digest = hash_values(placed.kind.data_type, placed.shape, pieces)
         return replace(array, beside=FactsBeside(digest=digest))
     return array
 
@@ -295,12 +295,12 @@ def _store(placed: PlacedVariable, attributes: Attributes, context: ScanContext)
     ndim = len(placed.shape)
     table = ChunkTable.empty(ndim)
     if found.size:
-        table = ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[found.tobytes()])
+        table = ChunkTable.of_inline(index=np.zeros((1, ndim), np.int64), chunks=[found.tobytes()])
     more: dict[str, Any] = {}
     if placed.is_coordinate or (found.size == 1 and found.dtype.kind in "iuf"):
         more = {"labels": found.tobytes(), "labels_dtype": found.dtype.str}
     chunk = tuple(max(n, 1) for n in placed.shape)
-    digest = hashed(placed.kind.data_type, placed.shape, [found.tobytes()])
+    digest = hash_values(placed.kind.data_type, placed.shape, [found.tobytes()])
     codecs = (bytes_codec(placed.kind.dtype),)
     return _make_array(placed, attributes, chunk, codecs, table, whole=True, digest=digest, **more)
 
@@ -314,7 +314,7 @@ def _natively(placed: PlacedVariable, attributes: Attributes, context: ScanConte
     chunk = blocks.grid_of_block(placed.shape, placed.kind.size)
     index = blocks.all_chunks(tuple(n // edge for n, edge in zip(placed.shape, chunk, strict=True)))
     runs = found.reshape(len(index), -1) if found.size else ()  # a chunk is a run of the block
-    table = ChunkTable.inlined(index=index, chunks=[squeezed(run.tobytes()) for run in runs])
+    table = ChunkTable.of_inline(index=index, chunks=[squeeze(run.tobytes()) for run in runs])
     codecs = (bytes_codec(placed.kind.dtype), GZIP)
     return _make_array(placed, attributes, chunk, codecs, table, whole=False)
 
@@ -468,7 +468,7 @@ class NetCDF3Scanner:
         check_dimensions((node_name(each.name)[0] for each in header.dimensions), file.url)
         _tell_records(header, layout, context)
         context.equal = _equal(header, layout, options)
-        found = shown(header.attributes, partial(context.tell, paths.ROOT))
+        found = show(header.attributes, partial(context.tell, paths.ROOT))
         root = ScannedGroup(path=paths.ROOT, attributes=Attributes.of(found))
         variables = ((placed.path, placed) for placed in layout.variables)
         arrays = context.arrays(variables, partial(_array, context))
@@ -480,7 +480,7 @@ def _equal(header: FileHeader, layout: FileLayout, options: ScannerOptions) -> f
         return options.equal_in_files(())
 
     def values(attributes: Sequence[Attribute]) -> dict[str, Any]:
-        return shown(attributes, lambda *_: None)  # findings are reported when arrays are made
+        return show(attributes, lambda *_: None)  # findings are reported when arrays are made
 
     variables = ((p.path, p.dimensions, values(p.variable.attributes)) for p in layout.variables)
     return options.equal_in_files(variables, [(paths.ROOT, values(header.attributes))])
@@ -503,6 +503,6 @@ def _array(context: ScanContext, path: str, placed: PlacedVariable) -> ScannedAr
         context.tell(
             path, "renamed", f"the name {variable.name!r} is not a valid node name in Zarr"
         )
-    found = shown(variable.attributes, partial(context.tell, path))
+    found = show(variable.attributes, partial(context.tell, path))
     attributes = with_fit_fill(found, placed.kind.dtype, partial(context.warn, path))
     return represent(placed, attributes, context)

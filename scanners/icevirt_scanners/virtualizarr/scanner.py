@@ -23,9 +23,9 @@ from icevirt.model.paths import node_name
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.given import GivenArray, ReferenceColumns, completed, tell_unverifiable
+from icevirt_scanners.given import GivenArray, ReferenceColumns, complete, tell_unverifiable
 from icevirt_scanners.kerchunk.scanner import regular_array
-from icevirt_scanners.virtualizarr.vouching import vouched
+from icevirt_scanners.virtualizarr.vouching import vouch
 
 _PARSERS = "virtualizarr.parsers"
 _INSTALL = "Run `pip install virtualizarr obspec-utils`."
@@ -77,7 +77,7 @@ def parser_of(named: str) -> Parser:
     return parser
 
 
-def parsed(parser: Parser, source: ByteSource, elsewhere: Elsewhere) -> Any:
+def parse(parser: Parser, source: ByteSource, elsewhere: Elsewhere) -> Any:
     """Run a parser on a file and return the group at the root of what it found.
 
     A local file is read by the parser itself; one on a server, and what lies beside it, as
@@ -288,10 +288,10 @@ class VirtualizarrScanner:
 
             def make(path: str, node: Any) -> ScannedArray:
                 array = _describe(path, node, source.file.url)
-                return completed(array, _columns_of(node.manifest), context, elsewhere)
+                return complete(array, _columns_of(node.manifest), context, elsewhere)
 
             scanned = ((path, node) for path, node in nodes if not _is_group(node))
-            arrays = vouched(context.arrays(scanned, make), context, elsewhere)
+            arrays = vouch(context.arrays(scanned, make), context, elsewhere)
             tell_unverifiable(context)
         return context.described(
             self,
@@ -311,7 +311,7 @@ class VirtualizarrScanner:
                 do="Name one: virtualizarr:HDFParser.",
                 file=url,
             )
-        node = parsed(self._parser, source, elsewhere)
+        node = parse(self._parser, source, elsewhere)
         for name in paths.canonical(group).split("/")[1:]:
             if name and name not in node.groups:
                 there = sorted(node.groups)

@@ -32,7 +32,7 @@ _GENERAL = frozenset(("zarr", "numcodecs"))  # packages
 _GRIBBERISH = "gribberish"
 
 
-def vouched(
+def vouch(
     arrays: Sequence[ScannedArray], context: ScanContext, elsewhere: Elsewhere
 ) -> tuple[ScannedArray, ...]:
     """Return arrays whose values nobody knows to be wrong, with a warning of those not compared.
@@ -43,7 +43,7 @@ def vouched(
     """
     by_path = {each.path: each for each in arrays}
     kept = (
-        context.represented(each.path, partial(_vouch, each, by_path, context, elsewhere))
+        context.represent(each.path, partial(_vouch, each, by_path, context, elsewhere))
         for each in arrays
     )
     return tuple(each for each in kept if each is not None)

@@ -58,9 +58,9 @@ def test_a_scan_of_a_file_takes_no_secret_along_a_redirect(listeners, kind):
     store = ObjectStoreConfig(kind, reaching(kind, SPELLINGS[kind][0], good.url))
     access = SourceAccess.of({PREFIXES[kind]: (store, CREDENTIALS[kind])})
     from icevirt.objects.source import RemoteSource
-    from icevirt.objects.source_access import granted
+    from icevirt.objects.source_access import grant_access
 
-    with granted(access), pytest.raises(UnauthorizedError, match="redirects to"):
+    with grant_access(access), pytest.raises(UnauthorizedError, match="redirects to"):
         RemoteSource(PREFIXES[kind] + "a.nc")
     assert b"CANARY" in good.received
     assert listeners.leaked() == []

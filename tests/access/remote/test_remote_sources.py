@@ -18,7 +18,7 @@ from icevirt.errors import (
     StaleReferenceError,
 )
 from icevirt.objects.source import open_source
-from icevirt.objects.source_lists.listing import changed_since, list_sources
+from icevirt.objects.source_lists.listing import find_changes, list_sources
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
 from icevirt.tasks.scan_file import attempt
@@ -122,10 +122,10 @@ def test_what_names_nothing_is_reported(bucket, source, error):
 
 def test_files_that_changed_since_are_named(bucket):
     files = list_sources([bucket.url])
-    assert not changed_since(files)
+    assert not find_changes(files)
     obstore.put(bucket.store(), "a/f2.nc", b"other")
     obstore.delete(bucket.store(), "top.nc")
-    assert sorted(changed_since(files)) == [f"{bucket.url}/a/f2.nc", f"{bucket.url}/top.nc"]
+    assert sorted(find_changes(files)) == [f"{bucket.url}/a/f2.nc", f"{bucket.url}/top.nc"]
 
 
 def test_the_folders_marker_is_no_file(bucket):
@@ -145,10 +145,10 @@ def test_files_of_a_web_server_are_named_and_looked_at_again(http_server):
     urls = [f"{http_server.url}/data/{name}.nc" for name in "ab"]
     files = list_sources(urls)
     assert [(file.url, file.size) for file in files] == [(url, 3) for url in urls]
-    assert not changed_since(files)
+    assert not find_changes(files)
     http_server.files.put("data/a.nc", b"CDG")
     del http_server.files.objects["data/b.nc"]
-    assert list(changed_since(files)) == urls
+    assert list(find_changes(files)) == urls
     with pytest.raises(NotFoundError):
         list_sources(urls[1:])
 
@@ -168,9 +168,9 @@ def test_listings_and_answers_of_azure_say_the_same(azure, monkeypatch):
         with open_source(file.url) as source:
             assert source.read(0, 9) == body
             assert (source.file.size, source.file.last_modified) == (file.size, file.last_modified)
-    assert not changed_since(files)
+    assert not find_changes(files)
     obstore.put(azure.store(), "d/a.nc", b"A.nc")
-    assert list(changed_since(files)) == [f"{azure.url}/d/a.nc"]
+    assert list(find_changes(files)) == [f"{azure.url}/d/a.nc"]
 
 
 # -- one source ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 
 from access.xarray.compare import same, same_dataset
 from access.xarray.netcdf import translate, write_odd
-from icevirt.access.xarray.datastore import IcevirtDataStore, fill_value, shown
+from icevirt.access.xarray.datastore import IcevirtDataStore, file_attributes, fill_value
 from icevirt.errors import InvalidInputError, NodeNotFoundError
 from icevirt.model.snapshot import node_of
 
@@ -129,7 +129,7 @@ def test_fill_values_of_foreign_repositories_are_understood(written, dtype, mean
 
 @pytest.mark.parametrize("extension", [None, 3, [], {}, {"attribute_dtypes": None}])
 def test_an_extension_of_another_form_is_ignored(extension):
-    assert shown({"attributes": {"a": 1}, "icevirt": extension}) == {"a": 1}
+    assert file_attributes({"attributes": {"a": 1}, "icevirt": extension}) == {"a": 1}
 
 
 MOVED = {"replaced_attributes": {"_FillValue": ["-", None], "missing_value": [None, "-"]}}
@@ -137,12 +137,12 @@ MOVED = {"replaced_attributes": {"_FillValue": ["-", None], "missing_value": [No
 
 def test_attributes_that_were_changed_for_other_readers_are_shown_as_in_the_file():
     document = {"attributes": {"units": "1", "missing_value": "-"}, "icevirt": MOVED}
-    assert shown(document, np.dtype("S1")) == {"_FillValue": b"-", "units": "1"}
+    assert file_attributes(document, np.dtype("S1")) == {"_FillValue": b"-", "units": "1"}
 
 
 def test_attributes_that_somebody_changed_again_stay_so():
     document = {"attributes": {"missing_value": "?"}, "icevirt": MOVED}
-    assert shown(document, np.dtype("S1")) == {"missing_value": "?"}
+    assert file_attributes(document, np.dtype("S1")) == {"missing_value": "?"}
 
 
 EDITED = {
@@ -162,7 +162,7 @@ EDITED = {
 def test_an_attribute_edited_through_zarr_shows_what_was_written(dtype, value):
     """zarr keeps the record of dtypes when attributes are updated."""
     document = {"attributes": {"a": value}, "icevirt": {"attribute_dtypes": {"a": dtype}}}
-    found = shown(document)["a"]
+    found = file_attributes(document)["a"]
     assert found == value
     assert type(found) is type(value)
 
@@ -179,4 +179,4 @@ KEPT = {
 @pytest.mark.parametrize(("dtype", "value", "meant"), KEPT.values(), ids=KEPT.keys())
 def test_an_attribute_gets_its_dtype_back(dtype, value, meant):
     document = {"attributes": {"a": value}, "icevirt": {"attribute_dtypes": {"a": dtype}}}
-    same(shown(document)["a"], meant)
+    same(file_attributes(document)["a"], meant)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from icevirt.model.attributes import Attributes, recorded_order
+from icevirt.model.attributes import Attributes, read_order
 from icevirt.xarray import to_icechunk
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
@@ -117,7 +117,7 @@ def test_a_file_that_is_written_by_itself_keeps_its_order(files):
     scanned.write_to(Noted())
     names = [array.path.removeprefix("/") for array in scanned.arrays]
     assert names != sorted(names)
-    assert list(recorded_order(groups["/"])) == names
+    assert list(read_order(groups["/"])) == names
 
 
 def test_a_repository_without_the_record_is_shown_sorted(files, tmp_path):
@@ -181,4 +181,4 @@ def test_an_order_is_recorded_unless_names_are_sorted(names):
     made = Attributes().extension(names)
     assert ("icevirt" in made) == (names != sorted(names))
     if made:
-        assert list(recorded_order(made)) == names
+        assert list(read_order(made)) == names

@@ -10,7 +10,7 @@ import xarray as xr
 import icevirt
 from builds.support import write_days
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
-from icevirt.objects.source_access import SourceAccess, carrying, granted, in_force
+from icevirt.objects.source_access import SourceAccess, carrying, grant_access, in_force
 from servers.faults import redirected, refused
 
 SERVER = {"region": "us-east-1", "allow_http": True, "force_path_style": True}
@@ -85,7 +85,7 @@ def test_access_travels_to_tasks_and_threads():
     assert there == access
     assert dict(there.site("https://b.test/x/y/").headers)["authorization"] == "Bearer t"
     assert not there.site("https://b.test/z/").headers
-    with granted(access):
+    with grant_access(access):
         carried = carrying(in_force)
     assert in_force() == SourceAccess()
     assert carried() == access

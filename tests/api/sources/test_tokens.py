@@ -16,7 +16,7 @@ from icevirt.display.document import document
 from icevirt.errors import InvalidInputError, ScanError, StorageError
 from icevirt.objects import web_client as client
 from icevirt.objects.source import open_source
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from servers.faults import Rules, refused, without
 from servers.ranges import Files
 from servers.serving import served
@@ -192,7 +192,7 @@ def test_a_function_of_a_script_travels_as_code_and_one_that_cannot_is_reported(
     grants = [pickle.loads(pickle.dumps(SourceAccess.of(access))) for _ in range(2)]
     assert grants[0] == grants[1]
     for grant in grants:
-        with granted(grant), open_source(archive.urls[0]) as source:
+        with grant_access(grant), open_source(archive.urls[0]) as source:
             assert source.read(0, 4) == b"\x89HDF"
     assert archive.server.issued == 1
     assert "here" in repr(grants[0].grants[0].credentials)

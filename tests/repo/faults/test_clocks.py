@@ -187,7 +187,7 @@ def test_two_writers_in_one_microsecond(local):
         sessions = [repo.writable_session("main") for repo in repos]
         for which, session in enumerate(sessions):
             index = np.array([[number * 2 + which]])
-            session.set_chunks("/a", ChunkTable.inlined(index=index, chunks=[b"\1\0\0\0" * 12]))
+            session.set_chunks("/a", ChunkTable.of_inline(index=index, chunks=[b"\1\0\0\0" * 12]))
             session.commit(f"{number} {which}", rebase_with=ConflictDetector())
     updates = [update.updated_at for update in Repository.open(storage).ops_log()]
     assert updates == sorted(set(updates), reverse=True)

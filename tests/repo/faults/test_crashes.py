@@ -34,7 +34,7 @@ LARGE = b"\1" * 600
 
 
 def chunk(number: int, value: int) -> ChunkTable:
-    return ChunkTable.inlined(index=np.array([[number]]), chunks=[np.int32(value).tobytes() * 12])
+    return ChunkTable.of_inline(index=np.array([[number]]), chunks=[np.int32(value).tobytes() * 12])
 
 
 def commit(repo, branch: str, number: int, message: str) -> str:

@@ -34,7 +34,7 @@ def prepared(strict_s3):
 
 
 def chunk(number):
-    return ChunkTable.inlined(
+    return ChunkTable.of_inline(
         index=np.array([[number]]), chunks=[np.full(12, number, "<i4").tobytes()]
     )
 

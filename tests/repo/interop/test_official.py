@@ -24,7 +24,7 @@ def committed(repo, source) -> str:
     session = repo.writable_session("main")
     session.add_group("/", group_json(title="all kinds"))
     session.add_array("/deep/er/virtual", array_json(), source.table(range(4)))
-    inline = ChunkTable.inlined(
+    inline = ChunkTable.of_inline(
         index=np.array([[1], [3]]), chunks=[b"\1\0\0\0" * 12, b"\2\0\0\0" * 12]
     )
     session.add_array("/inline", array_json(), inline)
@@ -34,7 +34,7 @@ def committed(repo, source) -> str:
     session.add_array(
         "/scalar",
         array_json((), ()),
-        ChunkTable.inlined(index=np.zeros((1, 0)), chunks=[b"\4\0\0\0"]),
+        ChunkTable.of_inline(index=np.zeros((1, 0)), chunks=[b"\4\0\0\0"]),
     )
     return session.commit("all kinds", {"who": "icevirt", "n": [1, None, {"x": 2.5}]})
 
@@ -96,7 +96,7 @@ def test_differences(repo, source, official):
     session = repo.writable_session("main")
     session.set_metadata("/inline", array_json((60,), (12,)))
     session.set_chunks(
-        "/inline", ChunkTable.inlined(index=np.array([[4]]), chunks=[b"\5\0\0\0" * 12])
+        "/inline", ChunkTable.of_inline(index=np.array([[4]]), chunks=[b"\5\0\0\0" * 12])
     )
     session.set_metadata("/deep", group_json(changed=True))
     session.delete("/native")

@@ -77,7 +77,7 @@ def ours(repo, model, operations) -> None:
         match name:
             case "write" if found := model.write(what):
                 chunks = [np.int32(model.values[spot]).tobytes() for spot in found]
-                session.set_chunks("/a", ChunkTable.inlined(index=np.array(found), chunks=chunks))
+                session.set_chunks("/a", ChunkTable.of_inline(index=np.array(found), chunks=chunks))
             case "delete" if found := model.delete(what):
                 session.delete_chunks("/a", np.array(found))
             case "resize":

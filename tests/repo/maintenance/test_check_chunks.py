@@ -211,7 +211,7 @@ def test_random_names_are_unverifiable_and_never_damage(repo, repo_path, act, ex
 
 
 def is_listed(repo_path, file):
-    listed, bad = content_names.recorded(LocalStorage(repo_path))
+    listed, bad = content_names.read_recorded(LocalStorage(repo_path))
     assert not bad
     return ObjectId12.parse(os.path.basename(file)) in {ObjectId12(key.tobytes()) for key in listed}
 
@@ -366,12 +366,12 @@ def test_garbage_collection_joins_lists_and_forgets_chunks_that_are_gone(repo, r
     repo.reset_branch("main", gone)
     folder = f"{repo_path}/icevirt/content-names"
     assert len(os.listdir(folder)) == 4
-    assert len(content_names.recorded(repo.storage)[0]) == 5
+    assert len(content_names.read_recorded(repo.storage)[0]) == 5
     repo.garbage_collect(datetime(2025, 1, 1, tzinfo=UTC))
     assert len(os.listdir(folder)) == 4, "young lists stay"
     repo.garbage_collect(datetime.now(UTC))
     assert len(os.listdir(folder)) == 1
-    assert len(content_names.recorded(repo.storage)[0]) == 3
+    assert len(content_names.read_recorded(repo.storage)[0]) == 3
     assert check(repo_path, chunks=True).chunks.unlisted == 0
     before = os.listdir(folder)
     repo.garbage_collect(datetime.now(UTC))
@@ -391,7 +391,7 @@ def test_a_list_that_is_joined_while_it_is_read_is_found_in_the_new_one(repo, re
                 Repository.open(repo_path).garbage_collect(datetime.now(UTC))
             return super().get(path)
 
-    listed, bad = content_names.recorded(Collecting(repo_path))
+    listed, bad = content_names.read_recorded(Collecting(repo_path))
     assert (len(listed), bad) == (2, {})
 
 
@@ -406,7 +406,7 @@ def test_flipped_bits_of_our_manifests_are_noticed_wherever_they_are(repo, repo_
     session.add_array(
         "/i",
         array_json((100,), (100,)),
-        ChunkTable.inlined(index=np.zeros((1, 1)), chunks=[values]),
+        ChunkTable.of_inline(index=np.zeros((1, 1)), chunks=[values]),
     )
     session.commit("x")
     (name,) = os.listdir(f"{repo_path}/manifests")

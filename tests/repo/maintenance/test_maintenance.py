@@ -305,7 +305,7 @@ def test_bytes_are_counted_as_the_official_client_counts_them(repo, path, source
     session.add_array("/v", array_json(), source.table(index))
     session.add_array("/w", array_json(), source.table([[0], [3]]))
     session.add_array(
-        "/i", array_json(), ChunkTable.inlined(index=index, chunks=[b"\1\0\0\0" * 12] * 3)
+        "/i", array_json(), ChunkTable.of_inline(index=index, chunks=[b"\1\0\0\0" * 12] * 3)
     )
     session.commit("kinds")
     ours, theirs = repo.chunk_storage_stats(), their(path).chunk_storage_stats()

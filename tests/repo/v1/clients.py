@@ -69,4 +69,4 @@ def commit(repo, path="/new", message="more", branch="main", **how):
 
 def one(value, at=0):
     """Return a chunk of twelve values, inline."""
-    return ChunkTable.inlined(index=np.array([[at]]), chunks=[np.int32(value).tobytes() * 12])
+    return ChunkTable.of_inline(index=np.array([[at]]), chunks=[np.int32(value).tobytes() * 12])

@@ -49,7 +49,7 @@ def commit_through(place, racer: int, writers: int) -> list[str]:
     for number in range(racer * MOST, (racer + 1) * MOST):
         chunk = np.full(12, number, np.int32).tobytes()
         session = repo.writable_session("main")
-        session.set_chunks("/a", ChunkTable.inlined(index=np.array([[number]]), chunks=[chunk]))
+        session.set_chunks("/a", ChunkTable.of_inline(index=np.array([[number]]), chunks=[chunk]))
         try:
             made.append(session.commit(str(number), rebase_with=ConflictDetector()))
         except ConflictError:

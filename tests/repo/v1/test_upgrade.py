@@ -138,7 +138,7 @@ def test_differences_and_rebases_reach_over_the_upgrade(storage):
 
 
 def _chunk(at):
-    return ChunkTable.inlined(index=np.array([[at]]), chunks=[np.zeros(2, "<i4").tobytes()])
+    return ChunkTable.of_inline(index=np.array([[at]]), chunks=[np.zeros(2, "<i4").tobytes()])
 
 
 def test_a_snapshot_that_is_missing_is_said_before_anything_is_changed(storage):

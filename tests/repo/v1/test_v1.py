@@ -258,7 +258,7 @@ def test_a_commit_of_the_official_client_is_rebased_on(ours, path):
 
 
 def _native(at):
-    return ChunkTable.inlined(index=np.array([[at]]), chunks=[np.full(1000, 4.0).tobytes()])
+    return ChunkTable.of_inline(index=np.array([[at]]), chunks=[np.full(1000, 4.0).tobytes()])
 
 
 def test_a_flushed_snapshot_is_there_by_id(ours, path):

@@ -27,7 +27,7 @@ from icevirt_scanners.hdf5 import chunked
 from icevirt_scanners.hdf5.files import FileContext, HeldFile
 from icevirt_scanners.hdf5.raw import header, space
 from icevirt_scanners.hdf5.raw import space as fields
-from icevirt_scanners.hdf5.raw.chunks import found_chunks, layout_of
+from icevirt_scanners.hdf5.raw.chunks import layout_of, list_chunks
 from icevirt_scanners.hdf5.raw.header import LAYOUT, RawFile, messages, only, space_of
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from open_files import open_below
@@ -355,7 +355,7 @@ def decode(raw, address, chunk, shape, limits, *, headers=None, blocks=None):
     whole = space_of(read, base=0, size=len(raw))
     message = only(messages(whole, address), LAYOUT)
     noted = blocks if blocks is not None else []
-    return found_chunks(whole, message, chunk=chunk, shape=shape, limits=limits)
+    return list_chunks(whole, message, chunk=chunk, shape=shape, limits=limits)
 
 
 @pytest.mark.ci

@@ -17,7 +17,7 @@ from icevirt_scanners.hdf5 import chunked, scanner
 from icevirt_scanners.hdf5.hierarchy import _links_of
 from icevirt_scanners.hdf5.raw import header, heaps, space
 from icevirt_scanners.hdf5.raw import header as superblock
-from icevirt_scanners.hdf5.raw.attributes import listed
+from icevirt_scanners.hdf5.raw.attributes import list_attributes
 from icevirt_scanners.hdf5.raw.header import RawFile
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
@@ -161,7 +161,7 @@ def test_damaged_links_and_attributes_are_reported_or_left_to_libhdf5(
             found = raw.header(raw.root) if raw is not None else None
             if found is not None:
                 links = links_of(found.messages, raw.space)
-                listed(found, unread=())
+                list_attributes(found, unread=())
                 understood += 1
                 assert "latest" not in form or not sealed or links == wanted
     assert understood > 50

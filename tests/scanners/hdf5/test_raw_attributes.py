@@ -20,7 +20,7 @@ from icevirt_scanners.hdf5.attributes import attributes_of
 from icevirt_scanners.hdf5.hierarchy import Walk, _dimension_list
 from icevirt_scanners.hdf5.raw import header as raw_header
 from icevirt_scanners.hdf5.raw import space as raw_space
-from icevirt_scanners.hdf5.raw.attributes import listed
+from icevirt_scanners.hdf5.raw.attributes import list_attributes
 from icevirt_scanners.hdf5.raw.header import RawFile
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 
@@ -168,7 +168,7 @@ def test_damage_is_reported_and_never_another_error(intact, random, sealed):
         header = raw.header(address) if raw is not None else None
         if header is not None:
             with suppress(NotUnderstoodError):
-                listed(header, unread=())
+                list_attributes(header, unread=())
 
 
 def test_a_name_or_heap_of_another_length_is_libhdf5s_to_judge(tmp_path):
@@ -187,5 +187,5 @@ def test_a_name_or_heap_of_another_length_is_libhdf5s_to_judge(tmp_path):
             header = raw.header(raw.root)
             found = {}
             with suppress(NotUnderstoodError):
-                found = listed(header, unread=()).values
+                found = list_attributes(header, unread=()).values
             assert not any(found.values())

@@ -7,7 +7,7 @@ import numpy as np
 
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
-from icevirt.scan.registry import combined
+from icevirt.scan.registry import combine
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 
 
@@ -15,7 +15,7 @@ def scan(path, **options):
     with open_source(path) as source:
         assert KerchunkScanner().accepts(source.read(0, 4096))
         how = ScannerOptions(strict=True, **options)
-        return combined(KerchunkScanner().scan(source, how), how)
+        return combine(KerchunkScanner().scan(source, how), how)
 
 
 def write(folder, document, name="refs.json"):

@@ -15,7 +15,7 @@ from icevirt.api.scan import scan_file
 from icevirt.model.attributes import restore
 from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan.contract import Scanner, ScannerOptions
-from icevirt.scan.registry import combined
+from icevirt.scan.registry import combine
 from icevirt_scanners import encoding
 from icevirt_scanners.netcdf3 import header, scanner
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
@@ -27,7 +27,7 @@ REAL = ("space_weather.nc", "mesh_C4_synthetic_float.nc")
 def scan(path, **options):
     with open_source(path) as source:
         how = ScannerOptions(strict=True, **options)
-        scanned = combined(NetCDF3Scanner().scan(source, how), how)
+        scanned = combine(NetCDF3Scanner().scan(source, how), how)
         source.check_unchanged()
         return scanned
 

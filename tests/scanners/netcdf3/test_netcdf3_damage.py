@@ -12,7 +12,7 @@ from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
-from icevirt.scan.registry import combined
+from icevirt.scan.registry import combine
 from icevirt_scanners.netcdf3 import header
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
 from scanners.materialise import materialise
@@ -21,7 +21,7 @@ from scanners.materialise import materialise
 def scan(path, **options):
     with open_source(path) as source:
         how = ScannerOptions(strict=True, **options)
-        return combined(NetCDF3Scanner().scan(source, how), how)
+        return combine(NetCDF3Scanner().scan(source, how), how)
 
 
 def file_of(tmp_path, content):

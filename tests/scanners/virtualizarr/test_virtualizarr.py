@@ -14,7 +14,7 @@ from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
-from icevirt.scan.registry import combined
+from icevirt.scan.registry import combine
 from icevirt_scanners.virtualizarr import scanner
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 from scanners.materialise import materialise
@@ -23,7 +23,7 @@ from scanners.materialise import materialise
 def scan(path, parser="HDFParser", **options):
     with open_source(path) as source:
         how = ScannerOptions(strict=True, **options)
-        return combined(VirtualizarrScanner(parser).scan(source, how), how)
+        return combine(VirtualizarrScanner(parser).scan(source, how), how)
 
 
 @pytest.fixture
@@ -187,6 +187,6 @@ def test_the_registry_hands_the_parser_on(path, tmp_path, monkeypatch):
     try:
         found = icevirt.scan_file(path, scan_options={"scanner": "virtualizarr:HDFParser"})
         assert {array.path for array in found.arrays} == {"/time", "/t", "/in/s"}
-        assert "HDFParser" in registry.named("virtualizarr:HDFParser").version
+        assert "HDFParser" in registry.find_named("virtualizarr:HDFParser").version
     finally:
-        registry.named.cache_clear()
+        registry.find_named.cache_clear()

@@ -11,10 +11,10 @@ import xarray as xr
 import icevirt
 from icevirt.errors import ScanError, StorageError, UnsupportedError
 from icevirt.objects.source import open_source
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.scan import values
 from icevirt.scan.contract import ScannerOptions
-from icevirt.scan.registry import combined
+from icevirt.scan.registry import combine
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 
 KEYS = icevirt.s3_credentials(access_key_id="who", secret_access_key="this-is-a-secret")
@@ -48,7 +48,7 @@ def url(bucket, number):
 def scan(url, parser, **options):
     with open_source(url) as source:
         how = ScannerOptions(strict=True, **options)
-        scanned = combined(VirtualizarrScanner(parser).scan(source, how), how)
+        scanned = combine(VirtualizarrScanner(parser).scan(source, how), how)
         held = {array.path: values.read(array, read_of(source)) for array in scanned.arrays}
         return scanned, held, source.requests
 
@@ -64,7 +64,7 @@ def read_of(source):
 @pytest.mark.parametrize("concat_dim", [None, "time_counter"])
 def test_a_real_file_in_a_bucket_is_read_with_what_was_named(bucket, nemo_files, concat_dim):
     bucket.rules.requests.clear()
-    with granted(SourceAccess.of(access(bucket))):
+    with grant_access(SourceAccess.of(access(bucket))):
         scanned, held, requests = scan(url(bucket, 0), "HDFParser", concat_dim=concat_dim)
     with h5py.File(nemo_files[0]) as file:
         for path, found in held.items():
@@ -128,7 +128,10 @@ def test_an_error_of_the_server_is_the_error_of_the_scan(bucket, monkeypatch):
     if child == 0:
         status = 1
         try:
-            with granted(SourceAccess.of(access(bucket))), open_source(url(bucket, 0)) as source:
+            with (
+                grant_access(SourceAccess.of(access(bucket))),
+                open_source(url(bucket, 0)) as source,
+            ):
 
                 def failing(offset, length):
                     raise StorageError("the server went away", do="Try again.")

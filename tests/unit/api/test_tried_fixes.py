@@ -1,6 +1,6 @@
 """A fix is shown with all that it takes, or not at all."""
 
-from icevirt.api.dataset.planning import UntriedError, tried
+from icevirt.api.dataset.planning import UntriedError, try_fixes
 from icevirt.errors import CombineError
 from icevirt.planning.remedies import fix, scan_fix
 
@@ -28,11 +28,11 @@ DROP = scan_fix("v is left out", drop_variables=["/v"])
 
 
 def test_a_fix_that_is_enough_stays_as_it_is():
-    assert tried(of(PAD), lambda _: None) == ([PAD], "")
+    assert try_fixes(of(PAD), lambda _: None) == ([PAD], "")
 
 
 def test_what_the_next_refusal_proposes_is_added():
-    (found,), _ = tried(of(PAD), refusing(("missing", [RESERVE])))
+    (found,), _ = try_fixes(of(PAD), refusing(("missing", [RESERVE])))
     assert found.arguments == {"combine_options": {"pad": ["z"], "missing": "reserve"}}
     assert found.flags == ("--pad", "z", "--missing", "reserve")
     assert found.price == "ends read as missing; steps read as missing"
@@ -41,24 +41,24 @@ def test_what_the_next_refusal_proposes_is_added():
 def test_the_second_way_counts_where_the_first_leads_nowhere():
     dead = fix("nothing", spacing="1D")
     steps = [("missing", [dead, RESERVE])]
-    (found,), _ = tried(of(PAD), refusing(*steps))
+    (found,), _ = try_fixes(of(PAD), refusing(*steps))
     assert "spacing" not in found.arguments["combine_options"]
 
 
 def test_a_fix_that_leads_nowhere_is_not_shown_and_it_is_said_why():
-    found, why = tried(of(PAD, DROP), refusing(("drop_variables", [])))
+    found, why = try_fixes(of(PAD, DROP), refusing(("drop_variables", [])))
     assert found == [DROP]
     assert why == 'With combine_options={"pad": ["z"]} (--pad z): drop_variables is needed.'
 
 
 def test_a_fix_that_needs_another_one_which_is_enough_alone_is_not_shown():
     given = fix("v gets the dimension", data_vars=["v"])
-    found, _ = tried(of(PAD, given), refusing(("pad", [PAD])))
+    found, _ = try_fixes(of(PAD, given), refusing(("pad", [PAD])))
     assert found == [PAD]
 
 
 def test_what_leads_to_the_same_refusal_is_no_fix():
-    found, why = tried(of(PAD), lambda _: of(RESERVE))
+    found, why = try_fixes(of(PAD), lambda _: of(RESERVE))
     assert (found, why) == ([], "")
 
 
@@ -66,12 +66,12 @@ def test_a_fix_that_cannot_be_tried_is_shown():
     def refusal(_):
         raise UntriedError
 
-    assert tried(of(PAD), refusal) == ([PAD], "")
+    assert try_fixes(of(PAD), refusal) == ([PAD], "")
 
 
 def test_a_command_to_run_before_is_not_tried():
     install = scan_fix("installs a decoder", first="pip install hdf5plugin")
-    assert tried(of(install), refusing(("pad", []))) == ([install], "")
+    assert try_fixes(of(install), refusing(("pad", []))) == ([install], "")
 
 
 def test_refusals_without_end_stop():
@@ -84,6 +84,6 @@ def test_refusals_without_end_stop():
             f"{count} more", fixes=[fix("more", attrs={f"v{count}": {"units": "m"}})]
         )
 
-    found, _ = tried(of(PAD), refusal)
+    found, _ = try_fixes(of(PAD), refusal)
     assert len(found) == 1
     assert count < 30

@@ -14,7 +14,7 @@ from icevirt.archive.kinds import (
     KindColumn,
     counted,
     joint,
-    mapped,
+    map_columns,
     narrow,
     occurring,
     spread,
@@ -99,7 +99,7 @@ def test_rows_are_numbered_by_what_they_have_in_several_columns(made, shared, ta
     wanted = sorted({*zip(*(array.tolist() for array in arrays), strict=True)})
     assert [tuple(each) for each in distinct.tolist()] == wanted
     assert distinct[np.asarray(number)].tolist() == np.stack(arrays, axis=1).tolist()
-    found = mapped(columns, lambda one, other: one * 1000 + other)
+    found = map_columns(columns, lambda one, other: one * 1000 + other)
     assert np.asarray(found).tolist() == (arrays[0] * 1000 + arrays[1]).tolist()
     assert isinstance(found, KindColumn) == shared
 
@@ -137,8 +137,8 @@ def test_texts_and_counts_by_kind_are_those_of_their_rows(made, drawn):
     )
     assert [coded[row] for row in range(len(coded))] == [texts[code] for code in arrays[0].tolist()]
     assert coded.counts().tolist() == plain.counts().tolist()
-    assert [each.tolist() for each in coded.renumbered(rows)] == [
-        each.tolist() for each in plain.renumbered(rows)
+    assert [each.tolist() for each in coded.renumber(rows)] == [
+        each.tolist() for each in plain.renumber(rows)
     ]
     taken = Taken(rows)
     for one, other in (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.blocks.cutting import joined
+from icevirt.archive.blocks.cutting import join
 from icevirt.archive.blocks.packing import PackedBlocks, pack, unpack, unpack_all
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable, Locations
@@ -43,7 +43,7 @@ def tables(draw, ndim):
     if inline.any():
         n = int(inline.sum())
         chunks = draw(st.lists(st.binary(max_size=9), min_size=n, max_size=n))
-        parts.append(ChunkTable.inlined(index=index[inline], chunks=chunks))
+        parts.append(ChunkTable.of_inline(index=index[inline], chunks=chunks))
     return ChunkTable.concatenate(parts)
 
 
@@ -85,7 +85,7 @@ def test_blocks_unpacked_together_are_those_unpacked_alone(found):
     together = unpack_all(PackedBlocks.of(blocks), 10 * np.arange(len(blocks)))
     alone = [unpack(each) for each in blocks]
     alone = [replace(b, file=b.file + np.int32(10 * n)) for n, b in enumerate(alone)]
-    assert_equal_blocks(together, joined(alone))
+    assert_equal_blocks(together, join(alone))
 
 
 def assert_equal_blocks(one, other):
@@ -96,7 +96,7 @@ def assert_equal_blocks(one, other):
 
 def test_runs_end_where_there_are_enough_references_or_other_axes():
     flat, deep = (
-        pack([0], [ChunkTable.inlined(index=np.zeros((1, ndim), int), chunks=[b"a"])])
+        pack([0], [ChunkTable.of_inline(index=np.zeros((1, ndim), int), chunks=[b"a"])])
         for ndim in (1, 2)
     )
     runs = PackedBlocks.of([flat, flat, flat, deep, flat]).runs
@@ -128,10 +128,10 @@ def test_references_into_other_files_keep_their_targets():
                 locations=FILE + others,
                 source=np.array([2, 0, 1]),
             ),
-            ChunkTable.inlined(index=np.array([[2]]), chunks=[b"x"]),
+            ChunkTable.of_inline(index=np.array([[2]]), chunks=[b"x"]),
         ]
     )
-    only = ChunkTable.inlined(index=np.array([[0]]), chunks=[b"y"])
+    only = ChunkTable.of_inline(index=np.array([[0]]), chunks=[b"y"])
     block = unpack(pack([4, 5, 6], [inside, outside, only], ["file:///a.nc"] * 3))
     targets = ["", *block.targets.url]
     assert [targets[code] for code in block.source] == ["", "s3://b/u", "", "", "file:///t.nc", ""]
@@ -142,7 +142,7 @@ def test_references_into_other_files_keep_their_targets():
     blocks = [pack([4 + n], [outside], ["file:///a.nc"]) for n in range(2)]
     together = unpack_all(PackedBlocks.of([blocks[0], pack([9], [inside]), blocks[1]]))
     assert_equal_blocks(
-        together, joined([unpack(each) for each in (blocks[0], pack([9], [inside]), blocks[1])])
+        together, join([unpack(each) for each in (blocks[0], pack([9], [inside]), blocks[1])])
     )
     with pytest.raises(FormatError, match="targets"):
         unpack(replace(pack([5], [outside], ["file:///a.nc"]), targets=b"[]"))

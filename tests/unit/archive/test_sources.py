@@ -77,7 +77,7 @@ def test_strings_in_blocks_are_one_column(texts, blocks, data):
         for _ in range(2):
             assert list(column) == texts
             assert [column[row] for row in range(len(texts))] == texts
-            assert column.opened() == plain
+            assert column.open_all() == plain
             assert (column.data == plain.data).all()
             assert column.starts.tolist() == plain.starts.tolist()
             assert column.lengths.tolist() == plain.lengths.tolist()

@@ -47,7 +47,7 @@ def test_what_is_missing_has_a_number_of_its_own():
     """Also in a piece of a column, whose values begin within a byte of the bits that say so."""
     codes, texts = Codes(), [None, "a", None, "b", "a", None, "b", None, None, "a", "b"]
     part = pa.chunked_array([pa.array(texts).dictionary_encode()[2:]])
-    coded = codes.coded(codes.numbered(part))
+    coded = codes.encode(codes.number(part))
     assert [coded[row] for row in range(9)] == [text or "" for text in texts[2:]]
 
 
@@ -62,8 +62,8 @@ def test_more_than_256_texts_keep_their_numbers():
     codes, columns, texts = Codes(), GrowingColumns(), [f"t{n % 300}" for n in range(900)]
     for low in range(0, 900, 100):
         part = pa.array(texts[low : low + 100]).dictionary_encode()
-        columns.add(place=np.arange(low, low + 100), text=codes.numbered(pa.chunked_array([part])))
-    coded = codes.coded(columns.taken()[0]["text"])
+        columns.add(place=np.arange(low, low + 100), text=codes.number(pa.chunked_array([part])))
+    coded = codes.encode(columns.taken()[0]["text"])
     assert [coded[row] for row in range(900)] == texts
     assert coded.values == tuple(dict.fromkeys(texts))
     kept = coded.take(np.array([899, 5, 899]))

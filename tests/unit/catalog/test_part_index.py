@@ -16,7 +16,7 @@ from icevirt.archive.scanned import ScanLimits, ScanOutcome, SourceFile, SourceF
 from icevirt.catalog import lookup, part_index
 from icevirt.catalog.facts_reader import Chosen
 from icevirt.catalog.file_hashes import WantedFiles, hash_of_url, hashes_of
-from icevirt.catalog.lookup import forget, settled
+from icevirt.catalog.lookup import forget, look_up_files
 from icevirt.catalog.part_index import FEWEST, IndexWriter, read_indexes
 from icevirt.catalog.parts import mark, tables_of_files, write_part
 from icevirt.errors import ScanError, ScanTimeoutError
@@ -80,7 +80,7 @@ def parts_of_one(storage, files, scan="scan"):
 
 
 def indexed(storage, files, scan="scan", **how):
-    return settled(storage, scan, SourceFiles(files), writer=IndexWriter(storage), **how)
+    return look_up_files(storage, scan, SourceFiles(files), writer=IndexWriter(storage), **how)
 
 
 def indexes(storage):
@@ -96,13 +96,13 @@ def test_files_are_found_in_few_requests_that_read_no_table(count, requests, sha
     listed(storage, 200, files)
     size = sum(info.size for info in storage.list("known"))
     wanted = np.random.default_rng(1).permutation(len(files))[:count]
-    known = settled(storage, "scan", SourceFiles(files[n] for n in wanted))
+    known = look_up_files(storage, "scan", SourceFiles(files[n] for n in wanted))
     assert known.part.tolist() == (wanted % 200).tolist()
     assert known.row.tolist() == (wanted // 200).tolist()
     assert {folder for folder, _ in storage.read} == {"known"}
     assert len(storage.read) <= requests
     assert sum(length for _, length in storage.read) <= share * size
-    unknown = settled(storage, "scan", SourceFiles(sources(5, 200_000)))
+    unknown = look_up_files(storage, "scan", SourceFiles(sources(5, 200_000)))
     assert unknown.missing.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -121,7 +121,7 @@ def test_few_parts_are_looked_up_in_their_tables():
 def test_the_lookup_that_reads_many_tables_writes_an_index_for_the_next():
     storage, files = Counting(), sources(FEWEST)
     parts_of_one(storage, files)
-    assert not len(settled(storage, "scan", SourceFiles(files)).missing)
+    assert not len(look_up_files(storage, "scan", SourceFiles(files)).missing)
     assert not indexes(storage)  # who only looks writes nothing
     first = indexed(storage, files)
     storage.read.clear()
@@ -180,7 +180,7 @@ def test_a_table_that_was_replaced_is_read():
     write_part(other, "scan-0005", tables_of([outcome(moved)]))
     (name,) = tables_of_files(other)
     storage.put(path_of("files", name), other.get(path_of("files", name)))
-    again = settled(storage, "scan", SourceFiles([*files, moved]))
+    again = look_up_files(storage, "scan", SourceFiles([*files, moved]))
     assert again.missing.tolist() == [5]
     assert again.part[-1] == known.part[5]
 
@@ -199,7 +199,7 @@ def test_an_index_that_vanishes_while_it_is_read_is_not_missed():
         return get_range(path, offset=offset, length=length)
 
     storage.get_range = vanishing
-    assert settled(storage, "scan", SourceFiles(files)).part.tolist() == before.part.tolist()
+    assert look_up_files(storage, "scan", SourceFiles(files)).part.tolist() == before.part.tolist()
     assert not indexes(storage)
     storage.get_range = get_range
     indexed(storage, files)
@@ -231,7 +231,7 @@ def test_a_damaged_index_is_refused_and_may_be_deleted():
     for name, damaged in damages(raw, begin):
         storage.put(path, damaged)
         with pytest.raises(errors.FormatError, match=r"Delete known/scan-") as refused:
-            settled(storage, "scan", SourceFiles(files))
+            look_up_files(storage, "scan", SourceFiles(files))
         assert refused.value.facts["path"] == path, name
     storage.delete(path)
     assert not len(indexed(storage, files).missing)
@@ -307,7 +307,9 @@ class GrowingCatalog(RuleBasedStateMachine):
     @rule(limits=st.sampled_from([LOW, HIGH]))
     def looked_up_by_a_scan(self, limits):
         files = SourceFiles(VERSIONS)
-        settled(self.storage, "scan", files, limits, ("also",), writer=IndexWriter(self.storage))
+        look_up_files(
+            self.storage, "scan", files, limits, ("also",), writer=IndexWriter(self.storage)
+        )
 
     @rule(drawn=st.data())
     def deleted(self, drawn):
@@ -328,7 +330,7 @@ class GrowingCatalog(RuleBasedStateMachine):
 
     @rule(drawn=st.data())
     def forgotten(self, drawn):
-        known = settled(self.storage, "scan", SourceFiles(VERSIONS), LOW, ("also",))
+        known = look_up_files(self.storage, "scan", SourceFiles(VERSIONS), LOW, ("also",))
         found = np.flatnonzero(known.part >= 0)
         if len(found):
             at = found[drawn.draw(st.integers(0, len(found) - 1)) :][:1]
@@ -349,7 +351,7 @@ class GrowingCatalog(RuleBasedStateMachine):
         urls = [VERSIONS[0].url, VERSIONS[-1].url, "s3://b/z"]
         for limits in (LOW, HIGH):
             one, other = (
-                settled(each, "scan", SourceFiles(VERSIONS), limits, ("also",))
+                look_up_files(each, "scan", SourceFiles(VERSIONS), limits, ("also",))
                 for each in (self.storage, plain)
             )
             assert one.parts == other.parts

@@ -14,7 +14,7 @@ from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
 from icevirt.archive.scanned import ScanLimits, ScanOutcome, SourceFile, SourceFiles
 from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.catalog.facts_reader import Chosen, read_facts
-from icevirt.catalog.lookup import forget, rows_forgotten, settled
+from icevirt.catalog.lookup import forget, look_up_files, rows_forgotten
 from icevirt.catalog.parts import PartRows, ScanNotes, complete_parts, mark, write_part
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
 from icevirt.model.attributes import Attributes
@@ -58,7 +58,7 @@ def test_a_task_that_was_thought_dead_mixes_nothing_with_its_successor():
     assert {scan_of(name) for name in names} == {"scan"}
     for name, arrays in zip(names, (2, 0), strict=True):
         assert len(closed_of(storage, [name]).facts.arrays.file) == arrays
-    known = settled(storage, "scan", SourceFiles(SOURCES[:1]))
+    known = look_up_files(storage, "scan", SourceFiles(SOURCES[:1]))
     closed = read_facts(storage, SourceFiles(SOURCES[:1]), *known.chosen)
     assert len(closed.facts.arrays.file) == 2 * len(closed.facts.files)  # one of them, whole
     assert len(closed.bad) == 1 - len(closed.facts.files)
@@ -75,13 +75,13 @@ def test_scans_that_forget_bad_files_at_once_keep_the_notes_of_both():
     storage = MemoryStorage()
     outcomes = [bad(each, ScanError("damaged")) for each in GOOD]
     name = write_part(storage, "scan-run", tables_of(outcomes))
-    before = settled(storage, "scan", LISTED)  # as both scans saw it
+    before = look_up_files(storage, "scan", LISTED)  # as both scans saw it
     assert not len(before.missing)
     forget(storage, [name], chosen(0))
     forget(storage, [name], chosen(1, 2))
     forget(storage, [name], chosen(0))  # the same again is the same note
     assert len(rows_forgotten(storage)) == 2
-    after = settled(storage, "scan", LISTED)
+    after = look_up_files(storage, "scan", LISTED)
     assert after.missing.tolist() == [0, 1, 2]
     assert after.attempt != before.attempt  # so that parts tried again have other names
 
@@ -91,18 +91,18 @@ def test_only_what_lower_limits_stopped_is_tried_again():
     outcomes = [GOOD[0], bad(GOOD[1], ScanTimeoutError("slow")), bad(GOOD[2], ScanError("cut"))]
     low, high = ScanLimits(seconds=5.0), ScanLimits(seconds=6.0)
     name = write_part(storage, "scan-run", tables_of(outcomes, low))
-    assert not len(settled(storage, "scan", LISTED, low).missing)
-    assert not len(settled(storage, "scan", LISTED, replace(low, memory=8 << 40)).missing)
-    found = settled(storage, "scan", LISTED, high)
+    assert not len(look_up_files(storage, "scan", LISTED, low).missing)
+    assert not len(look_up_files(storage, "scan", LISTED, replace(low, memory=8 << 40)).missing)
+    found = look_up_files(storage, "scan", LISTED, high)
     assert found.missing.tolist() == [1]
     assert found.outgrown.row.tolist() == [1]
     forget(storage, found.parts, found.outgrown)
     for limits in (low, high):
-        found = settled(storage, "scan", LISTED, limits)
+        found = look_up_files(storage, "scan", LISTED, limits)
         assert (found.missing.tolist(), len(found.outgrown.row)) == ([1], 0)
     again = write_part(storage, "scan-again", tables_of([GOOD[1]], high))
     for limits in (low, high):
-        names, rows = settled(storage, "scan", LISTED, limits).chosen
+        names, rows = look_up_files(storage, "scan", LISTED, limits).chosen
         assert [names[part] for part in rows.part.tolist()] == [name, again, name]
 
 
@@ -114,7 +114,7 @@ def test_a_file_is_found_in_the_first_row_that_is_just_like_it(parts, drawn):
         tables = tables_of([replace(GOOD[0], file=version) for version in versions])
         write_part(storage, f"scan-{at}", tables)
     wanted = drawn.draw(st.lists(st.sampled_from(VERSIONS), max_size=6))
-    known = settled(storage, "scan", SourceFiles(wanted))
+    known = look_up_files(storage, "scan", SourceFiles(wanted))
     rows = [(at, row, version) for at, part in enumerate(parts) for row, version in enumerate(part)]
     for version, found in zip(wanted, zip(known.part, known.row, strict=True), strict=True):
         first = next(((at, row) for at, row, other in rows if other == version), (-1, 0))

@@ -13,7 +13,7 @@ from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import ScanOutcome, SourceFiles
 from icevirt.catalog.facts_beside import fact_row, objects_of, write_facts
 from icevirt.catalog.facts_reader import Chosen
-from icevirt.catalog.lookup import forget, settled
+from icevirt.catalog.lookup import forget, look_up_files
 from icevirt.catalog.part_copies import fold_parts, rename_files
 from icevirt.catalog.parts import complete_parts, mark, write_part
 from icevirt.errors import FormatError, ScanError
@@ -68,7 +68,7 @@ def test_both_names_are_found_and_nothing_that_was_there_changes(storage, part):
     assert now.keys() - before.keys() == {path_of("files", new)}
     assert (scan_of(new), tables_of(new), run_of(new) != run_of(part)) == ("scan", part, True)
     for files, name in ((SOURCES, part), (MOVED, new)):
-        found = settled(storage, "scan", SourceFiles(files))
+        found = look_up_files(storage, "scan", SourceFiles(files))
         assert [found.parts[at] for at in found.part] == [name] * 3
         closed = closed_of(storage, [name])
         assert [*closed.facts.files.url] == [each.url for each in files[:2]]
@@ -80,8 +80,8 @@ def test_a_checksum_that_is_another_one_at_the_new_place_is_that_of_the_new_name
     changed = {SOURCES[0]: replace(MOVED[0], last_modified=99)}
     rename_files(storage, moved, changed)
     now = SourceFiles([changed[SOURCES[0]], *MOVED[1:]])
-    assert not len(settled(storage, "scan", now).missing)
-    assert settled(storage, "scan", SourceFiles(MOVED)).missing.tolist() == [0]
+    assert not len(look_up_files(storage, "scan", now).missing)
+    assert look_up_files(storage, "scan", SourceFiles(MOVED)).missing.tolist() == [0]
 
 
 def test_moving_there_and_back_adds_nothing_twice(storage, part):
@@ -90,7 +90,7 @@ def test_moving_there_and_back_adds_nothing_twice(storage, part):
         rename_files(storage, lambda url: url.replace("file:///new/", "file:///data/"), {})
     assert {*map(tables_of, complete_parts(storage))} == {part}
     assert len(complete_parts(storage)) == 3  # as scanned, at the new place, and back again
-    assert not len(settled(storage, "scan", NOT_MOVED).missing)
+    assert not len(look_up_files(storage, "scan", NOT_MOVED).missing)
 
 
 @pytest.mark.parametrize("by", [0, 1], ids=["the name before", "the name now"])
@@ -99,7 +99,7 @@ def test_a_bad_file_is_tried_again_under_either_name(by, storage, part):
     row = Chosen(part=np.zeros(1, np.int32), row=np.array([2], np.int32))
     forget(storage, [(part, new)[by]], row)
     for files in (SOURCES, MOVED):
-        assert settled(storage, "scan", SourceFiles(files)).missing.tolist() == [2]
+        assert look_up_files(storage, "scan", SourceFiles(files)).missing.tolist() == [2]
 
 
 @pytest.mark.parametrize("by", [0, 1], ids=["the name before", "the name now"])
@@ -123,7 +123,7 @@ def test_parts_that_share_tables_are_not_joined_with_others(storage, part):
     (joined,) = complete_parts(storage)
     assert joined not in {part, new}
     assert len(closed_of(storage, [joined]).facts.arrays.file) == 6
-    assert not len(settled(storage, "scan", SourceFiles(MOVED)).missing)
+    assert not len(look_up_files(storage, "scan", SourceFiles(MOVED)).missing)
 
 
 def test_with_a_part_goes_what_describes_its_files_by_other_names(storage, part):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import icevirt
 from icevirt.api.commit_options import OBJECTS
-from icevirt.archive.options import declared
+from icevirt.archive.options import declare
 from icevirt.archive.reports.build import Progress
 from icevirt.cli import main
 from icevirt.errors import CombineError, StorageError
@@ -118,7 +118,7 @@ def test_every_option_of_the_objects_is_one_of_the_command():
         printed = RUNNER.invoke(main.app, [command, "--help"]).stdout
         flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)(?: |$)", printed, re.MULTILINE)
         assert len(flags) == len(set(flags))
-        assert {each.flag for options in classes for each in declared(options)} <= set(flags)
+        assert {each.flag for options in classes for each in declare(options)} <= set(flags)
 
 
 def test_a_wrong_value_is_named_by_its_flag(calls):

@@ -46,5 +46,5 @@ def test_a_nul_is_in_no_path(text):
 @pytest.mark.parametrize("text", ["/a/.cache/b.nc", "file:///a/b-1_2.nc"])
 def test_a_plain_path_is_neither_spelled_nor_split(text, monkeypatch):
     """Listing and scanning each file of an archive asks for it several times."""
-    monkeypatch.setattr(urls, "spelled", lambda _: pytest.fail("it was looked at"))
+    monkeypatch.setattr(urls, "spell", lambda _: pytest.fail("it was looked at"))
     assert urls.as_local_path(text) == text.removeprefix("file://")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icevirt.connect.library import asked
+from icevirt.connect.library import ask
 from icevirt.errors import StorageError
 from icevirt.objects import answers
 from icevirt.remedy_notation import in_flags, in_python
@@ -30,7 +30,7 @@ def test_a_store_that_refuses_is_reached_by_what_is_named(text, url):
         raise GenericError(text)
 
     with pytest.raises(StorageError) as caught:
-        asked(url, act)
+        ask(url, act)
     assert 'access={"s3://archive/": "anonymous"}' in in_python(caught.value.do)
     said = in_flags(caught.value.do, FLAGS)
     assert "--access s3://archive/=anonymous for source files" in said
@@ -38,7 +38,7 @@ def test_a_store_that_refuses_is_reached_by_what_is_named(text, url):
 
 
 def test_a_file_that_is_refused_names_the_options_of_builds_and_of_readers():
-    refused = answers.denied(
+    refused = answers.denied_error(
         "s3://archive/a.nc", "s3://archive/", reason="AccessDenied", with_credentials=False
     )
     said = in_flags(refused.do, FLAGS)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from icevirt.api.recipe import dump_recipe, load_recipe
 from icevirt.api.sources.reader_urls import prefix_url
-from icevirt.connect.urls import PROVIDERS, Address, as_local_path, is_url, spelled
+from icevirt.connect.urls import PROVIDERS, Address, as_local_path, is_url, spell
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model.config.containers import SCHEMES, ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.source import open_source
@@ -54,9 +54,9 @@ SPELLED = {
 
 @pytest.mark.parametrize(("given", "expected"), SPELLED.values(), ids=SPELLED.keys())
 def test_a_place_is_spelled_in_one_way(given, expected):
-    found = spelled(given, is_there=lambda _: True)
+    found = spell(given, is_there=lambda _: True)
     assert found == expected
-    assert spelled(found, is_there=lambda _: True) == expected
+    assert spell(found, is_there=lambda _: True) == expected
 
 
 REFUSED = {
@@ -76,14 +76,14 @@ REFUSED = {
 @pytest.mark.parametrize(("given", "remedy"), REFUSED.items(), ids=REFUSED.keys())
 def test_what_has_no_meaning_here_is_refused_with_what_to_write(given, remedy):
     with pytest.raises(InvalidInputError) as raised:
-        spelled(given)
+        spell(given)
     assert remedy in str(raised.value)
 
 
 @pytest.mark.parametrize("given", ["dbfs:/x", "dbfs:/Volumes/a/b/c"])
 def test_storage_of_databricks_is_refused_where_it_is_not_mounted(given):
     with pytest.raises(InvalidInputError, match="is not on this machine"):
-        spelled(given, is_there=lambda _: False)
+        spell(given, is_there=lambda _: False)
 
 
 @pytest.mark.parametrize("given", ["hdfs://nn:8020/a", "hdfs:///a", "HDFS://nn/a"])
@@ -103,17 +103,17 @@ NAMES = st.sampled_from(
 def test_no_text_that_begins_like_a_url_stays_a_relative_path(scheme, slashes, rest, mounted):
     """Whatever follows: it is an absolute path, a URL, or refused; and spelled once for all."""
     try:
-        found = spelled(f"{scheme}:{'/' * slashes}{rest}", is_there=lambda _: mounted)
+        found = spell(f"{scheme}:{'/' * slashes}{rest}", is_there=lambda _: mounted)
     except InvalidInputError:
         return
     assert found.startswith("/") or is_url(found)
-    assert spelled(found, is_there=lambda _: mounted) == found
+    assert spell(found, is_there=lambda _: mounted) == found
 
 
 @given(st.text(min_size=1))
 def test_what_does_not_begin_like_a_url_stays_as_it_is(text):
     if not spelled_like_a_url(text):
-        assert spelled(text) == text
+        assert spell(text) == text
 
 
 def spelled_like_a_url(text):

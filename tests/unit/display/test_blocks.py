@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console, Group
 
-from icevirt.display.blocks import Facts, listed, pasted, table_of
+from icevirt.display.blocks import Facts, list_lines, paste_lines, table_of
 
 
 def drawn(what, width):
@@ -46,8 +46,8 @@ def test_lines_to_paste_are_never_broken_and_others_are_indented():
     out = StringIO()
     Console(file=out, width=40, color_system=None).print(
         Group(
-            *pasted("Open it", long),
-            *listed("Notes", ["a note that is longer than the line it is on"]),
+            *paste_lines("Open it", long),
+            *list_lines("Notes", ["a note that is longer than the line it is on"]),
         ),
         crop=False,
     )

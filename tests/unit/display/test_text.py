@@ -10,7 +10,7 @@ from icevirt.display import blocks
 
 @given(st.text(), st.integers(4, 80))
 def test_shortened_text_keeps_its_width(raw, width):
-    assert len(blocks.shortened(raw, width)) <= width
+    assert len(blocks.shorten(raw, width)) <= width
 
 
 def test_markup_stays_text():

@@ -22,7 +22,7 @@ def length(task):
     return len(task)
 
 
-packed = partial(task_transport.packed, through_spark=2500, together=1500)
+packed = partial(task_transport.pack, through_spark=2500, together=1500)
 """Room for two tasks on the short way, and for two in an object."""
 
 
@@ -37,7 +37,7 @@ def test_what_is_too_much_together_lies_in_the_storage_and_is_removed(storage):
         assert [len(raw) > 1000 for raw in carried] == [True, True, False, False, False]
         sizes = sorted(info.size for info in storage.list("tasks"))
         assert sizes == [len(pickle.dumps(TASKS[0])) * n for n in (1, 2)]
-        assert [task_transport.unpacked(raw) for raw in carried] == TASKS
+        assert [task_transport.unpack(raw) for raw in carried] == TASKS
     assert not list(storage.list(""))
 
 
@@ -52,7 +52,7 @@ def test_a_task_that_somebody_replaced_is_not_run(storage):
         (info, *_) = sorted(storage.list("tasks"), key=lambda info: info.path, reverse=True)
         storage.put(info.path, bytes(info.size))
         with pytest.raises(BuildError, match="was replaced"):
-            task_transport.unpacked(last)
+            task_transport.unpack(last)
 
 
 def failing(storage):
@@ -122,4 +122,4 @@ def test_no_credential_lies_in_the_storage(storage, secret):
         laid = b"".join(storage.get(info.path) for info in storage.list("tasks"))
         assert b"a name" in laid
         assert b"CANARY" not in laid
-        assert [task_transport.unpacked(raw) for raw in carried] == tasks
+        assert [task_transport.unpack(raw) for raw in carried] == tasks

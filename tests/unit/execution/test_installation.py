@@ -51,7 +51,7 @@ def refused(batches):
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: installation.guarded(refused, is_local=False),
+        lambda: installation.guard(refused, is_local=False),
         lambda: preflight._probe(None),
     ],
     ids=["a stage", "the job before"],
@@ -177,7 +177,7 @@ def test_requirements_that_are_not_met_are_named(versions, lacking):
 
 def test_a_process_that_does_not_suit_is_refused_and_one_that_does_is_looked_at_once(monkeypatch):
     monkeypatch.delattr(sys, "_icevirt_suits", raising=False)
-    expected = installation.expected_of(is_local=True)
+    expected = installation.expect(is_local=True)
     refuse = pickle.loads(installation.by_value(installed.refuse))
     assert refuse(expected, "no") is None
     assert len(sys._icevirt_suits) == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from icevirt.errors import ExecutorError, SparkJobError
-from icevirt.execution.spark_failures import explained
+from icevirt.execution.spark_failures import explain
 
 LOST = (
     "An error occurred while calling o51.collectToPython.\n: org.apache.spark.SparkException: Job"
@@ -78,7 +78,7 @@ SAID = {
 
 @pytest.mark.parametrize(("text", "what", "do"), SAID.values(), ids=SAID.keys())
 def test_known_failures_say_what_to_do(text, what, do):
-    error = explained(text)
+    error = explain(text)
     assert type(error) is ExecutorError
     assert error.what.startswith(what)
     assert do in error.do
@@ -94,12 +94,12 @@ def test_known_failures_say_what_to_do(text, what, do):
     }.values(),
 )
 def test_the_executor_is_named_where_the_text_does(text, host):
-    assert explained(text).facts.get("executor") == host
-    assert explained(text, "worker-9").facts["executor"] == (host or "worker-9")
+    assert explain(text).facts.get("executor") == host
+    assert explain(text, "worker-9").facts["executor"] == (host or "worker-9")
 
 
 def test_other_failures_keep_their_last_lines():
-    error = explained(
+    error = explain(
         PYTHON + '  File "x.py", line 7, in f\n    ~~~~^^^\nOSError: the disk is full\n'
     )
     assert type(error) is SparkJobError
@@ -109,8 +109,8 @@ def test_other_failures_keep_their_last_lines():
 
 def test_whatever_fails_in_a_session_that_was_stopped_is_reported_as_that():
     text = 'java.lang.NullPointerException: Cannot invoke "org.apache.spark.SparkEnv.rpcEnv()"'
-    error = explained(text, "worker-9", is_stopped=True)
+    error = explain(text, "worker-9", is_stopped=True)
     assert type(error) is ExecutorError
     assert error.what == "the Spark session has been stopped"
     assert "JAVA_HOME that is not there" in error.do
-    assert type(explained(text)) is SparkJobError
+    assert type(explain(text)) is SparkJobError

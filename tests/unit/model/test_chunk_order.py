@@ -31,7 +31,7 @@ def test_rows_are_those_that_python_sorts(indices, together, in_order):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(by_column, "_ROWS_AT_ONCE", together)
         patched.setattr(chunks, "_FEW", 0)
-        found = table.sorted()
+        found = table.sort()
     order = sorted(range(n), key=indices.__getitem__)
     assert list(map(tuple, found.index.tolist())) == [indices[row] for row in order]
     assert found.offset.tolist() == order

@@ -9,7 +9,7 @@ import pytest
 
 from icevirt.connect.urls import file_url, local_path, natural
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
-from icevirt.objects.source_lists.listing import changed_since, list_sources, name_before
+from icevirt.objects.source_lists.listing import find_changes, list_sources, name_before
 
 
 def made(folder, *names):
@@ -193,9 +193,9 @@ def test_the_first_and_last_times_are_taken(tmp_path, seconds):
     os.utime(path, (seconds, seconds))
     (file,) = list_sources(path)
     assert 1 <= file.last_modified_seconds < 1 << 32
-    assert changed_since([file]) == {}
+    assert find_changes([file]) == {}
     os.utime(path, (1_000_000_000, 1_000_000_000))
-    assert list(changed_since([file])) == [file.url]
+    assert list(find_changes([file])) == [file.url]
 
 
 def test_relative_paths_and_home_are_understood(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.times.recoding import recoded_values
+from icevirt.planning.times.recoding import recode_values
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)
 ZLIB = (*BYTES, {"name": "numcodecs.zlib", "configuration": {"level": 4}})
@@ -211,7 +211,7 @@ def _held(file: File, array: PlannedArray, row: int, source: str) -> np.ndarray:
     known = {(p if p.startswith("/") else f"/{p}"): each for p, each in file.variables.items()}
     values = known[source].values
     if array.times is not None:
-        values = recoded_values(values, array.times, row, path=source, url=file.url)
+        values = recode_values(values, array.times, row, path=source, url=file.url)
     return values.reshape((1,) * (len(array.shape) - values.ndim) + values.shape)
 
 

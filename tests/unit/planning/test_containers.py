@@ -5,7 +5,7 @@ import pytest
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.model.strings import Strings
-from icevirt.planning.containers import containers_for, merged
+from icevirt.planning.containers import containers_for, merge_container
 
 CASES = {
     "one directory": (["/data/a/1.nc", "/data/a/2.nc"], [("/data/a/", "/data/a/")]),
@@ -126,7 +126,7 @@ KEPT = {
 @pytest.mark.parametrize(("here", "wanted", "expected"), KEPT.values(), ids=KEPT.keys())
 def test_what_a_repository_says_of_a_container_stays(here, wanted, expected):
     known = {} if here is None else {here.url_prefix: here}
-    assert merged(known | {"s3://z/": container("s3://z/", name="z")}, wanted) == expected
+    assert merge_container(known | {"s3://z/": container("s3://z/", name="z")}, wanted) == expected
 
 
 OTHER = ObjectStoreConfig("s3_compatible", {"endpoint_url": "https://other.example"})
@@ -141,4 +141,4 @@ REFUSED = {
 @pytest.mark.parametrize(("here", "wanted", "output"), REFUSED.values(), ids=REFUSED.keys())
 def test_containers_that_would_lead_references_astray_are_refused(here, wanted, output):
     with pytest.raises(InvalidInputError, match=output):
-        merged({here.url_prefix: here}, wanted)
+        merge_container({here.url_prefix: here}, wanted)

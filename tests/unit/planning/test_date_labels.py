@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.planning.axes.dates import DateFormat, iso_dates, plain_date, shown_labels
+from icevirt.planning.axes.dates import DateFormat, iso_dates, plain_date, show_labels
 from icevirt.planning.axes.file_labels import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import new_dimension
 from icevirt.planning.combine.options import CombineOptions
@@ -27,7 +27,7 @@ def along(labels, *names, dim="z", said=None, attrs=()):
 
 
 def dates(found):
-    return [str(each) for each in shown_labels(found.values, found.attributes).tolist()]
+    return [str(each) for each in show_labels(found.values, found.attributes).tolist()]
 
 
 # -- formats -------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_a_date_that_a_format_writes_is_read_again(at, day, hour):
     expected = datetime.strptime(text, day + hour)
     found = along(f"x_{{z:{day}{hour}}}.nc", f"x_{text}.nc")
     assert found.values.dtype == np.int64
-    assert shown_labels(found.values, found.attributes)[0] == np.datetime64(expected)
+    assert show_labels(found.values, found.attributes)[0] == np.datetime64(expected)
     also = along(f"attribute:when:{day}{hour}", "f", attrs=[{"when": text}])
     assert also.values.tolist() == found.values.tolist()
 
@@ -200,7 +200,7 @@ def test_any_text_around_a_label_can_be_written(texts):
         pattern = text.replace("{", "{{").replace("}", "}}") + "|{z:%Y%m%d}|"
         found = NamePattern.of(pattern).read([text + "|20240229|"], "z", calendar="standard")
         assert found.there.tolist() == [True]
-        assert shown_labels(found.values.values, found.values.attributes).tolist() == [
+        assert show_labels(found.values.values, found.values.attributes).tolist() == [
             datetime(2024, 2, 29).date()
         ]
 

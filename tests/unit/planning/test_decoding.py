@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.model.attributes import Attributes
-from icevirt.planning.combine.cf_packing import LostValues, decoded, packing_of, repacked
+from icevirt.planning.combine.cf_packing import LostValues, decode, packing_of, repack
 
 ROUND = {"scale_factor": np.float32(0.5), "add_offset": np.float32(2), "_FillValue": np.int16(-1)}
 CASES = {
@@ -44,7 +44,7 @@ def test_decoding_is_what_xarray_shows_of_a_file(tmp_path, packing, dtype):
         warnings.simplefilter("ignore", xr.SerializationWarning)
         expected = xr.open_dataset(tmp_path / "a.nc")["v"].values
     own = packing if fill is None else {**packing, "_FillValue": fill.astype(dtype)}
-    found = decoded(raw, packing_of(Attributes.of(own)))
+    found = decode(raw, packing_of(Attributes.of(own)))
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
 
@@ -54,13 +54,13 @@ def test_decoding_is_what_xarray_shows_of_a_file(tmp_path, packing, dtype):
 def test_values_are_packed_exactly_or_lost(numbers, scale):
     """Never rounded."""
     theirs = {"scale_factor": np.float32(scale), "_FillValue": np.int16(-999)}
-    values = decoded(np.array(numbers, "i2"), theirs)
-    found = repacked(values, np.dtype("i2"), ROUND)
+    values = decode(np.array(numbers, "i2"), theirs)
+    found = repack(values, np.dtype("i2"), ROUND)
     if isinstance(found, LostValues):
         assert found.count
         assert found.maximum_error != 0
     else:
-        again = decoded(found, ROUND)
+        again = decode(found, ROUND)
         np.testing.assert_array_equal(again, values)
     if scale in (0.5, 1.0, 2.0) and max(map(abs, numbers)) < 900 and 1.5 not in values:
         # 1.5 would be -1, which means "missing"
@@ -69,25 +69,25 @@ def test_values_are_packed_exactly_or_lost(numbers, scale):
 
 def test_a_missing_value_needs_one_to_become():
     """Packing that knows none cannot hold it."""
-    found = repacked(np.array([1.0, np.nan]), np.dtype("i2"), {"scale_factor": 1.0})
+    found = repack(np.array([1.0, np.nan]), np.dtype("i2"), {"scale_factor": 1.0})
     assert isinstance(found, LostValues)
     assert np.isnan(found.maximum_error)
 
 
 def test_a_value_that_would_become_the_missing_one_is_lost():
-    found = repacked(np.array([1.5], "f4"), np.dtype("i2"), ROUND)
+    found = repack(np.array([1.5], "f4"), np.dtype("i2"), ROUND)
     assert isinstance(found, LostValues)
 
 
 def test_large_whole_numbers_are_no_floats():
     """2**53 + 1 has no float64."""
     odd = np.array([2**53 + 1])
-    assert isinstance(repacked(odd, np.dtype("f8"), {}), LostValues)
-    assert not isinstance(repacked(odd - 1, np.dtype("f8"), {}), LostValues)
+    assert isinstance(repack(odd, np.dtype("f8"), {}), LostValues)
+    assert not isinstance(repack(odd - 1, np.dtype("f8"), {}), LostValues)
 
 
 def test_minus_zero_stays():
-    packed = repacked(np.array([-0.0]), np.dtype("f4"), {})
+    packed = repack(np.array([-0.0]), np.dtype("f4"), {})
     assert not isinstance(packed, LostValues)
     assert np.signbit(packed).all()
-    assert isinstance(repacked(np.array([-0.0]), np.dtype("i2"), {"scale_factor": 1.0}), LostValues)
+    assert isinstance(repack(np.array([-0.0]), np.dtype("i2"), {"scale_factor": 1.0}), LostValues)

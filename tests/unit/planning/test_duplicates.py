@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError
-from icevirt.planning.axes.duplicates import describe_duplicates, remedy, settled
+from icevirt.planning.axes.duplicates import describe_duplicates, remedy, settle_duplicates
 from icevirt.planning.axes.new_dimensions import new_dimension
 from unit.planning.scanned_facts import File, coord, data, facts_of, plan, step
 
 
 def kept(files, rule, *dims):
     """Return the names of the files that a rule keeps, and those that it leaves out."""
-    found = settled(facts_of(*files), dims or ("time",), rule, ())
+    found = settle_duplicates(facts_of(*files), dims or ("time",), rule, ())
     assert found.refused is None
     return [files[at].name for at in found.kept], {
         each.url[-len("aa") :]: each.kept[-len("aa") :] for each in found.left_out
@@ -42,12 +42,12 @@ def test_one_file_of_each_step_is_kept(found, rule):
         for at in range(len(found))
         if all(better(at) >= better(o) for o in range(len(found)) if found[o][0] == found[at][0])
     ]
-    assert settled(facts_of(*files), ("time",), rule, ()).kept.tolist() == wanted
+    assert settle_duplicates(facts_of(*files), ("time",), rule, ()).kept.tolist() == wanted
 
 
 def test_numbers_in_names_are_compared_as_numbers():
     files = [step(name, 1.0) for name in ("v9", "v10", "v8")]
-    assert settled(facts_of(*files), ("time",), "version", ()).kept.tolist() == [1]
+    assert settle_duplicates(facts_of(*files), ("time",), "version", ()).kept.tolist() == [1]
 
 
 def test_files_of_other_variables_are_no_duplicates():
@@ -72,7 +72,7 @@ def test_the_refusal_names_step_files_and_remedies():
         step(f"a{n}", 0.0, 1.0, time=coord("time", [n // 2 * 2.0, n // 2 * 2.0 + 1.0], **days))
         for n in range(4)
     ]
-    error = settled(facts_of(*files), ("time",), "refuse", ()).refused
+    error = settle_duplicates(facts_of(*files), ("time",), "refuse", ()).refused
     assert "2 files hold the same variables at the same step" in str(error)
     assert "time=2000-01-01 to 2000-01-02" in str(error)
     assert "1 other steps have the same problem" in str(error)
@@ -83,8 +83,8 @@ def test_the_refusal_names_step_files_and_remedies():
 def test_files_of_one_label_of_a_new_dimension_are_duplicates():
     facts = facts_of(*(step(name, 1.0) for name in ("r1-aa", "r1-ab", "r2-aa")))
     new = [new_dimension(facts, "run", "regex:r([0-9])")]
-    assert settled(facts, ("time",), "last", new).kept.tolist() == [1, 2]
-    error = settled(facts, ("time",), "refuse", new).refused
+    assert settle_duplicates(facts, ("time",), "last", new).kept.tolist() == [1, 2]
+    error = settle_duplicates(facts, ("time",), "refuse", new).refused
     assert error.facts["step"] == {"run": "1", "time": "1.0"}
     assert "nested" not in str(error)
 
@@ -93,7 +93,7 @@ def test_a_rule_needs_the_coordinate():
     files = [File(name, {"t": data("time", [1.0])}) for name in ("aa", "ab")]
     with pytest.raises(CombineError, match="cannot compare steps"):
         kept(files, "newest")
-    assert settled(facts_of(*files), ("time",), "refuse", ()).kept.tolist() == [0, 1]
+    assert settle_duplicates(facts_of(*files), ("time",), "refuse", ()).kept.tolist() == [0, 1]
 
 
 def test_the_plan_says_what_was_left_out():

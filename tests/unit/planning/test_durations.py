@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model.attributes import restore
-from icevirt.planning.times.recoding import describe_recodings, recode_times, recoded_values
+from icevirt.planning.times.recoding import describe_recodings, recode_times, recode_values
 from icevirt.planning.times.units import duration_of, finest_mark
 from unit.planning.scanned_facts import File, coord, data, facts_of, plan
 
@@ -88,7 +88,7 @@ def test_durations_decode_as_from_their_files(is_label, found):
         held = [
             facts.arrays.labels.at(row)
             if is_label
-            else recoded_values(values, done["/lead"], row, path="/lead", url="f")
+            else recode_values(values, done["/lead"], row, path="/lead", url="f")
             if done
             else values
             for row, (values, _) in enumerate(found)

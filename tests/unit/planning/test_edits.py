@@ -16,12 +16,12 @@ from icevirt.planning.edits.checked_names import refuse_unknown_edits, refuse_vo
 from icevirt.planning.edits.file_edits import (
     FileChanges,
     FileEdit,
+    convert,
     facts_of_file,
-    recorded,
+    read_recorded,
     statement,
-    typed,
 )
-from icevirt.planning.edits.renames import LabelEdits, edited
+from icevirt.planning.edits.renames import LabelEdits, apply_edits
 from unit.planning.scanned_facts import File, coord, data, facts_of, label, spec, step
 
 NOTHING = FileEdit()
@@ -34,7 +34,7 @@ def edit(**changes):
 def changed(files, *edits, option="attrs", of=None):
     """Return the facts of files with edits; each file has the first one unless ``of`` says."""
     which = np.zeros(len(files), int) if of is None else np.array(of)
-    return edited(facts_of(*files), edits, which, option=option)
+    return apply_edits(facts_of(*files), edits, which, option=option)
 
 
 def held(facts, file=0):
@@ -80,7 +80,7 @@ def test_the_name_in_the_file_stays_known():
 
 def test_the_name_in_the_file_stays_known_when_a_variable_is_renamed_again():
     once = changed([step("a", 1.0)], edit(rename={"t": "tas"}))
-    again = edited(once, [edit(rename={"tas": "air"})], np.zeros(1, int))
+    again = apply_edits(once, [edit(rename={"tas": "air"})], np.zeros(1, int))
     assert (again.arrays.path[0], again.arrays.own_path[0]) == ("/air", "/t")
 
 
@@ -157,11 +157,11 @@ def test_an_edit_is_a_value():
     assert json.loads(one.wanted("/g/u")["n"]) == [1.0, "f4"]
     both = edit(attrs={"u": {"n": 1, "m": 1}, "/g/u": {"n": 2}})
     assert both.wanted("/g/u") == {"n": "[2, null]", "m": "[1, null]"}
-    assert recorded({"attrs": [["u", "n", "[1, null]"]], "preprocess": "a:b"}) == (
+    assert read_recorded({"attrs": [["u", "n", "[1, null]"]], "preprocess": "a:b"}) == (
         FileEdit(attrs=(("u", "n", "[1, null]"),)),
         "a:b",
     )
-    assert recorded(None) == (NOTHING, "")
+    assert read_recorded(None) == (NOTHING, "")
 
 
 def test_a_function_sees_names_and_attributes_and_cannot_change_them():
@@ -201,7 +201,7 @@ def test_attributes_are_set_and_removed():
     ],
 )
 def test_a_value_keeps_the_type_of_the_file_where_it_fits(name, value, known, kind, wanted):
-    assert typed("/v", name, value, known, kind) == wanted
+    assert convert("/v", name, value, known, kind) == wanted
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_a_value_keeps_the_type_of_the_file_where_it_fits(name, value, known, ki
 )
 def test_what_decodes_to_nothing_is_refused(name, value, kind):
     with pytest.raises(InvalidInputError, match=name):
-        typed("/v", name, value, None, kind)
+        convert("/v", name, value, None, kind)
 
 
 def test_infinities_and_nan_are_words():
-    value, dtype = typed("/v", "_FillValue", "NaN", None, "float32")
+    value, dtype = convert("/v", "_FillValue", "NaN", None, "float32")
     assert dtype == "f4"
     assert Attributes.of({"_FillValue": np.float32("nan")}).values["_FillValue"] == value
 

@@ -12,7 +12,7 @@ from icevirt.errors import CombineError
 from icevirt.planning.combine.prepare import prepare
 from icevirt.planning.eras.group_plan import MAX_GROUPS
 from icevirt.planning.eras.partition import EVERYWHERE, part
-from icevirt.planning.eras.report import described
+from icevirt.planning.eras.report import describe_eras
 from icevirt.planning.eras.signatures import Signatures
 from unit.planning.scanned_facts import (
     ZLIB,
@@ -120,7 +120,7 @@ def test_eras_follow_one_another_along_the_dimension_in_which_no_step_is_of_two(
 def report(files, **options):
     asked = spec("time", **options)
     prepared = prepare(facts_of(*files), asked)
-    return described(prepared, part(prepared, asked), asked)
+    return describe_eras(prepared, part(prepared, asked), asked)
 
 
 def test_a_report_says_where_eras_begin_and_what_changes():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
-from icevirt.planning.combine.cf_packing import LostValues, decoded, packing_of, repacked
+from icevirt.planning.combine.cf_packing import LostValues, decode, packing_of, repack
 from icevirt.planning.partial.mismatch import holds, in_words, other_missing
 from unit.planning.scanned_facts import BYTES, ZLIB, data, plan, step
 
@@ -195,10 +195,10 @@ def test_what_is_said_to_hold_survives_packing(into, of, marked, numbers):
     target = packing(into, **({"_FillValue": np.dtype(into).type(102)} if marked else {}))
     if not holds(target, source):
         return
-    values = decoded(
+    values = decode(
         np.array([*numbers, *([101] if marked else [])], of), packing_of(source.attributes)
     )
-    found = repacked(values, np.dtype(into), packing_of(target.attributes))
+    found = repack(values, np.dtype(into), packing_of(target.attributes))
     assert not isinstance(found, LostValues)
 
 

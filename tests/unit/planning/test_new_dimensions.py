@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.planning.axes.new_dimensions import nested_dimension, nested_places, new_dimension
+from icevirt.planning.axes.new_dimensions import dimension_of_nest, new_dimension, places_of_nest
 from unit.planning.scanned_facts import File, coord, data, facts_of, label, step
 
 DAYS = "days since 2000-01-01"
@@ -150,21 +150,21 @@ def test_labels_that_are_packed_are_ordered_by_what_they_mean():
 def test_nested_files_lie_where_their_lists_say():
     facts = facts_of(*named("a", "b", "c", "d"))
     nest = {url: divmod(at, 2) for at, url in enumerate(facts.files.url)}
-    assert nested_places(facts, ["m", "n"], nest).tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert nested_places(facts, ["m"], None).tolist() == [[0], [1], [2], [3]]
+    assert places_of_nest(facts, ["m", "n"], nest).tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert places_of_nest(facts, ["m"], None).tolist() == [[0], [1], [2], [3]]
 
 
 def test_nested_files_may_have_listed_labels():
     facts = facts_of(*named("a", "b", "c"))
-    found = nested_dimension(facts, "m", np.array([2, 0, 0]), ["x", "y", "z"])
+    found = dimension_of_nest(facts, "m", np.array([2, 0, 0]), ["x", "y", "z"])
     assert found.values.tolist() == ["x", "z"]  # nothing lies at y
     assert found.cell.tolist() == [1, 0, 0]
-    assert nested_dimension(facts, "m", np.array([0, 1, 2]), None).values is None
+    assert dimension_of_nest(facts, "m", np.array([0, 1, 2]), None).values is None
     for labels in (["x"], "regex:(.)"):
         with pytest.raises(InvalidInputError, match="one label for each of the 3 positions"):
-            nested_dimension(facts, "m", np.array([2, 0, 0]), labels)
+            dimension_of_nest(facts, "m", np.array([2, 0, 0]), labels)
     with pytest.raises(CombineError, match="already have this one"):
-        nested_dimension(facts, "time", np.array([0, 1, 2]), None)
+        dimension_of_nest(facts, "time", np.array([0, 1, 2]), None)
 
 
 def test_a_variable_deep_in_groups_is_found_by_name_and_by_path():

@@ -13,9 +13,9 @@ from icevirt.planning.axes.placement import (
     as_given,
     data_along,
     files_along,
-    numbered,
+    number_rows,
+    place_by_order,
     place_files,
-    placed_axis,
 )
 from unit.planning.scanned_facts import File, coord, data, facts_of, step
 
@@ -54,7 +54,7 @@ def test_the_first_dimension_counts_most_and_files_of_no_cell_come_last(boxes):
 def test_rows_of_columns_have_one_number_where_they_are_equal(rows):
     """Also where the product of all spans does not fit into 64 bits."""
     columns = [np.array(each, np.int64) for each in zip(*rows, strict=True)]
-    found = numbered(columns, len(rows)).tolist()
+    found = number_rows(columns, len(rows)).tolist()
     assert len(set(found)) == len(set(rows))
     assert len(set(zip(found, rows, strict=True))) == len(set(rows))
 
@@ -91,7 +91,7 @@ def test_cells_that_are_known_are_taken_as_they_are():
 
 def test_places_that_a_user_gave_are_cells_whatever_the_labels():
     facts = facts_of(step("a", 1.0), step("b", 2.0), step("c", 0.0))
-    axis = placed_axis(facts, "time", np.array([7, 3, 7]))
+    axis = place_by_order(facts, "time", np.array([7, 3, 7]))
     assert (axis.cell.tolist(), axis.count) == ([1, 0, 1], 2)
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import icevirt
 from icevirt.api.commit_options import OBJECTS
-from icevirt.archive.options import declared
+from icevirt.archive.options import declare
 from icevirt.cli import main
-from icevirt.cli.functions import grouped
+from icevirt.cli.functions import group_options
 from icevirt.errors import CombineError
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.remedies import build_fix, choose, fix, leave_out, scan_fix, together
@@ -34,7 +34,7 @@ def test_what_is_chosen_is_a_keyword_of_build_and_flags(options, last):
     assert CombineOptions.of(given["combine_options"]) == CombineOptions(**options)
     words = shlex.split(flags.removesuffix(")"))
     assert words[-2:] == last
-    (option,) = (each for each in declared(CombineOptions) if each.name in options)
+    (option,) = (each for each in declare(CombineOptions) if each.name in options)
     assert words[0] == option.flag
 
 
@@ -124,13 +124,13 @@ def parsed():
 
     def read(words):
         ctx = command.make_context("build", ["in", "repo", *words])
-        options = {each.name for kind in OBJECTS for each in declared(kind)}
+        options = {each.name for kind in OBJECTS for each in declare(kind)}
         said = {
             name: value
             for name, value in ctx.params.items()
             if ctx.get_parameter_source(name).name == "COMMANDLINE"
         }
-        found = grouped(OBJECTS, {k: v for k, v in said.items() if k in options})
+        found = group_options(OBJECTS, {k: v for k, v in said.items() if k in options})
         rest = {k: v for k, v in said.items() if k in own and k not in ("sources", "repo")}
         return found | rest
 

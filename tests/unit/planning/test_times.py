@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from icevirt.archive.schema import ArraySchema, UnitColumns
 from icevirt.model.attributes import restore
-from icevirt.planning.times.instants import InexactError, decoded_times, microseconds, recoded
-from icevirt.planning.times.recoding import recode_times, recoded_values
+from icevirt.planning.times.instants import InexactError, decode_times, microseconds, recode
+from icevirt.planning.times.recoding import recode_times, recode_values
 from icevirt.planning.times.units import coarsest, parse
 from unit.planning.scanned_facts import File, coord, data, facts_of
 
@@ -120,7 +120,7 @@ def test_times_that_order_no_files_decode_as_from_their_files(found):
     for row, (numbers, own) in enumerate(found):
         held = numbers
         if done:
-            held = recoded_values(numbers, done["/obs"], row, path="/obs", url="f")
+            held = recode_values(numbers, done["/obs"], row, path="/obs", url="f")
         assert instants(held, kept(schema.attributes)) == instants(numbers, own)
 
 
@@ -194,7 +194,7 @@ def test_whole_numbers_count_the_coarsest_unit_that_divides_all(texts, common):
 def test_a_time_that_would_become_a_missing_one_is_refused():
     source, target = parse("days since 2001-01-01"), parse("days since 2000-01-01")
     with pytest.raises(InexactError):
-        recoded(np.array([1], "i4"), source, target, fill=367)
+        recode(np.array([1], "i4"), source, target, fill=367)
 
 
 def test_dates_before_the_reform_are_not_those_of_another_calendar():
@@ -203,8 +203,8 @@ def test_dates_before_the_reform_are_not_those_of_another_calendar():
         parse("days since 1500-01-01", "proleptic_gregorian"),
     )
     with pytest.raises(InexactError, match="before 1582-10-15"):
-        recoded(np.array([1]), source, target)
-    assert recoded(np.array([40_000]), source, target).tolist() == [
+        recode(np.array([1]), source, target)
+    assert recode(np.array([40_000]), source, target).tolist() == [
         40_009
     ]  # Julian January 1st is the 10th
 
@@ -221,7 +221,7 @@ def test_dates_before_the_reform_are_not_those_of_another_calendar():
 )
 def test_a_time_without_an_exact_value_is_refused(values, source, target):
     with pytest.raises(InexactError):
-        recoded(values, parse(source), parse(target))
+        recode(values, parse(source), parse(target))
 
 
 def test_microseconds_are_those_of_cftime():
@@ -239,5 +239,5 @@ def test_one_date_out_of_range_makes_all_of_its_file_microseconds():
     """As xarray does; other files keep their nanoseconds."""
     units = parse("seconds since 2000-01-01")
     values = np.array([1 / 3, 1e10, 1 / 3])
-    found = decoded_times(values, units, starts=np.array([0, 2]))
+    found = decode_times(values, units, starts=np.array([0, 2]))
     assert found.rest.tolist() == [0, 0, 333]

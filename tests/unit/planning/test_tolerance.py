@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.options import tolerance_of
 from icevirt.planning.combine.tolerance import difference_of
 from unit.planning.scanned_facts import coord, data, plan, shown, step
@@ -120,7 +120,7 @@ BOUNDED = [
     ],
 )
 def test_a_path_counts_before_a_name_and_that_before_all_coordinates(tolerance, path, limit):
-    assert covered_by(tolerance, BOUNDED).get(path) == limit
+    assert find_limits(tolerance, BOUNDED).get(path) == limit
 
 
 def test_bounds_may_differ_as_far_as_their_coordinate():

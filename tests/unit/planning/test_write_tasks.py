@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from icevirt.archive.plan import ArrayMode, FileRows
 from icevirt.planning.edits.file_edits import FileEdit
-from icevirt.planning.edits.renames import edited
+from icevirt.planning.edits.renames import apply_edits
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.write_tasks import (
     SHARED_REFERENCES,
     Route,
-    balanced,
+    balance,
     bundles,
-    dealt,
+    deal_items,
     drafts,
     manifests_of,
     route_of,
@@ -114,7 +114,8 @@ def test_renamed_variables_are_read_under_their_names_in_the_files():
         step("a", 0.0, u=data("time", [1.0])), step("b", 1.0, u=None, w=data("time", [2.0]))
     )
     made = combine_eras(
-        edited(facts, [FileEdit(rename=(("w", "u"),)), FileEdit()], np.array([1, 0])), spec("time")
+        apply_edits(facts, [FileEdit(rename=(("w", "u"),)), FileEdit()], np.array([1, 0])),
+        spec("time"),
     )
     (item,) = write_items(made)
     (window,) = (each for each in item.windows if each.source_path == "/u")
@@ -140,13 +141,13 @@ def test_hybrid_arrays_carry_what_is_known_of_their_files():
 def test_tasks_hold_each_item_once_and_take_about_as_long(count, tasks):
     made = grids(count, max_references=2)
     items = [*drafts(made)]
-    piles = balanced(made, items, tasks)
+    piles = balance(made, items, tasks)
     assert len(piles) <= tasks
     assert sorted(i.number for pile in piles for i in pile) == list(range(len(items)))
     runs = [item.run for pile in piles for item in pile]
     assert runs == sorted(runs)
     assert all(piles)
-    assert len(dealt(made, items, 2)) <= 8
+    assert len(deal_items(made, items, 2)) <= 8
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError, NotFoundError
-from icevirt.spark.data_source import SHARES, as_offset, differing, listed_files, share_of, sums_of
+from icevirt.spark.data_source import SHARES, as_offset, differing, list_files, share_of, sums_of
 from icevirt.spark.foreach_batch import exact_url, foreach_batch, source_of
 
 FILES = [SourceFile(url=f"s3://b/{at}.nc", size=at, etag=str(at)) for at in range(2000)]
@@ -73,9 +73,9 @@ def test_a_query_that_ends_repeats_its_last_batch_and_names_what_came_since(tmp_
 
 def test_a_prefix_without_files_has_none_yet(tmp_path):
     with pytest.raises(NotFoundError):
-        listed_files(str(tmp_path / "later"), "")
-    assert listed_files(str(tmp_path), "") == ()
-    assert listed_files(str(tmp_path / "*.nc"), "") == ()
+        list_files(str(tmp_path / "later"), "")
+    assert list_files(str(tmp_path), "") == ()
+    assert list_files(str(tmp_path / "*.nc"), "") == ()
 
 
 PATHS = {
@@ -118,9 +118,9 @@ def test_a_name_means_itself(name, tmp_path):
     for each in ("a1.nc", "ab.nc", "a b.nc", "e b.nc"):
         (tmp_path / each).write_bytes(b"x")
     with pytest.raises(NotFoundError):
-        listed_files(exact_url(f"{tmp_path}/{name}"), "")
+        list_files(exact_url(f"{tmp_path}/{name}"), "")
     (tmp_path / name).write_bytes(b"y")
-    (found,) = listed_files(exact_url(f"{tmp_path}/../{tmp_path.name}/{name}"), "")
+    (found,) = list_files(exact_url(f"{tmp_path}/../{tmp_path.name}/{name}"), "")
     assert local_path(found.url) == str(tmp_path / name)
     assert exact_url("s3://b/a*[1]?.nc") == "s3://b/a%2A%5B1]%3F.nc"
     assert exact_url("https://h/a.nc?x=1") == "https://h/a.nc?x=1"  # refused when it is looked at

@@ -28,7 +28,7 @@ def test_an_archive_is_to_executors_what_is_installed_on_the_driver():
         check=True,
     )
     found = json.loads(ran.stdout)
-    assert installed.compare(installation.expected_of(is_local=False), found) is None
+    assert installed.compare(installation.expect(is_local=False), found) is None
     assert found["scanners"].keys() >= {"hdf5", "netcdf3"}
 
 

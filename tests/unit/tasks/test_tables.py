@@ -16,7 +16,7 @@ from icevirt.model.strings import Strings
 from icevirt.spark.data_source import Pushed
 from icevirt.storage.constructors import storage_of
 from icevirt.tasks.table_query import COUNTED, TableQuery, schema
-from icevirt.tasks.table_rows import narrowed, planned, rows_of
+from icevirt.tasks.table_rows import narrow, plan_shares, rows_of
 
 
 def zarr_json(shape, chunks, names=None):
@@ -74,7 +74,7 @@ def rows(repo, table, *, at_most=100, **options):
     query = TableQuery.of(table, **options)
     found = [
         batch
-        for share in planned(storage_of(repo.storage.url), query, at_most=at_most)
+        for share in plan_shares(storage_of(repo.storage.url), query, at_most=at_most)
         for batch in rows_of(share)
     ]
     assert all(batch.schema.equals(schema(table)) for batch in found)
@@ -98,7 +98,7 @@ def test_references_are_those_of_a_session(repo):
 
 @pytest.mark.parametrize("at_most", [1, 2, 100])
 def test_a_share_is_a_manifest_or_several(repo, at_most):
-    shares = planned(storage_of(repo.storage.url), TableQuery.of("references"), at_most=at_most)
+    shares = plan_shares(storage_of(repo.storage.url), TableQuery.of("references"), at_most=at_most)
     pieces = [piece.manifest for share in shares for piece in share.pieces]
     assert len(shares) == min(at_most, 5)
     assert len(pieces) == len(set(pieces)) == 5
@@ -157,7 +157,7 @@ def test_an_array_and_ranges_of_chunks_decide_which_manifests_are_read(repo):
     storage = storage_of(repo.storage.url)
 
     def pieces(**options):
-        shares = planned(storage, TableQuery.of("references", **options), at_most=100)
+        shares = plan_shares(storage, TableQuery.of("references", **options), at_most=100)
         return sum(len(share.pieces) for share in shares)
 
     assert pieces(array="/g") == pieces(array="g/t") == 3
@@ -217,7 +217,7 @@ def test_attributes_that_arrow_has_no_text_for_are_shown(repo):
     document = json.loads(zarr_json([4], [4])) | {"attributes": {"half": "\ud800", "é": "\u202e"}}
     session.add_array("/odd", json.dumps(document).encode(), ChunkTable.empty(1))
     session.commit("odd")
-    (share,) = planned(repo.storage, TableQuery.of("arrays", array="/odd"), at_most=1)
+    (share,) = plan_shares(repo.storage, TableQuery.of("arrays", array="/odd"), at_most=1)
     (row,) = [row for batch in rows_of(share) for row in batch.to_pylist()]
     assert json.loads(row["attributes"]) == {"half": "\ud800", "é": "\u202e"}
     assert "é" in row["attributes"]
@@ -236,7 +236,7 @@ def test_a_manifest_of_another_array_is_refused(repo, table):
         locations=Locations.one("file:///data/a.nc"),
     )
     forged = repo.assets.put_manifest({node.id: line}).id
-    shares = planned(repo.storage, TableQuery.of(table, array="/g/t"), at_most=9)
+    shares = plan_shares(repo.storage, TableQuery.of(table, array="/g/t"), at_most=9)
     for share in shares:
         pieces = tuple(replace(piece, manifest=forged) for piece in share.pieces)
         with pytest.raises(FormatError, match="does not fit the array"):
@@ -300,18 +300,18 @@ def test_filters_decide_which_manifests_are_read(repo, filters, left):
     pushed = Pushed()
     for each in filters:
         pushed.add(each)
-    shares = planned(storage_of(repo.storage.url), TableQuery.of("references"), at_most=100)
-    kept = narrowed(shares, pushed.keeps)
+    shares = plan_shares(storage_of(repo.storage.url), TableQuery.of("references"), at_most=100)
+    kept = narrow(shares, pushed.keeps)
     assert sum(len(share.pieces) for share in kept) == left
 
 
 def test_a_chunk_index_that_spark_has_no_type_for_is_refused(repo):
-    (share, *_) = planned(
+    (share, *_) = plan_shares(
         storage_of(repo.storage.url), TableQuery.of("references", array="/native"), at_most=1
     )
     from icevirt.errors import UnsupportedError
     from icevirt.tasks import table_rows as rows
 
-    far = ChunkTable.inlined(index=np.array([[1 << 31]]), chunks=[b"x"])
+    far = ChunkTable.of_inline(index=np.array([[1 << 31]]), chunks=[b"x"])
     with pytest.raises(UnsupportedError, match="too large"):
         list(rows._rows(replace(share, pieces=()), "/a", "", far))

@@ -10,8 +10,8 @@ from icevirt.versioning.merge.build_merge import BuiltArray, grafted, refuse_tou
 from icevirt.versioning.merge.kept_nodes import (
     Claim,
     coordinates_of,
+    find_moved_manifests,
     losses,
-    moved_manifests,
     settled,
 )
 from unit.versioning.states import array, group, key, manifest, snapshot, zarr_json
@@ -229,9 +229,9 @@ def test_work_of_others_that_a_build_would_undo_is_listed(nodes, what):
 
 def test_manifests_that_were_only_rearranged_are_no_loss():
     assert lost(G, W, TIME, rearranged=[key(2)]) == []
-    assert moved_manifests(snapshot(G, W, TIME), claim()) == {key(2)}
+    assert find_moved_manifests(snapshot(G, W, TIME), claim()) == {key(2)}
     changed = array(2, "/g/t", 4, units="K", manifests=[manifest(1, (0, 4))])
-    assert moved_manifests(snapshot(G, changed, TIME), claim()) == frozenset()
+    assert find_moved_manifests(snapshot(G, changed, TIME), claim()) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ArrayNode, GroupNode
-from icevirt.versioning.diff import combined, log_of
+from icevirt.versioning.diff import combine, log_of
 
 ONE, TWO = ObjectId12(bytes(12)), ObjectId12(bytes([1]) * 12)
 NONE = np.zeros((0, 1), np.uint32)
@@ -46,7 +46,7 @@ def test_two_logs_combine_to_the_log_of_both(start, middle, end, early, late):
     # an id is never used again
     end = [each for each in end if each in middle or each.id not in {n.id for n in start}]
     older, newer = log_of(ONE, start, middle, early), log_of(TWO, middle, end, late)
-    both = combined(older, newer)
+    both = combine(older, newer)
     late = alive(late, end)
     early = alive(alive(early, middle), end)
     exact = log_of(TWO, start, end, {})

@@ -31,7 +31,7 @@ from icevirt.versioning.history import ops_log
 
 ROOT = INITIAL_SNAPSHOT_ID
 A = ObjectId12(b"a" * 12)
-INFO = repo_updates.initialised(1000)
+INFO = repo_updates.initialize(1000)
 
 
 def commit_of(key, parent=ROOT):
@@ -190,10 +190,10 @@ def test_backups_sort_last_one_first():
     late = ops_log.backup_name(1_800_000_000_000_000, A)
     assert late < early
     assert re.fullmatch(r"repo\.\d{14}\.[0-9A-Z]{20}", early)
-    assert ops_log.checked_backup(early) == early
+    assert ops_log.check_backup(early) == early
 
 
 @pytest.mark.parametrize("name", ["../repo", "repo", "repo.1.x", "repo.00000000000000.ABC/DEF", ""])
 def test_a_name_that_is_no_backup_is_refused(name):
     with pytest.raises(FormatError):
-        ops_log.checked_backup(name)
+        ops_log.check_backup(name)

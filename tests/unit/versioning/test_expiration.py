@@ -14,7 +14,7 @@ from icevirt.versioning.history.garbage_collection import expire
 @st.composite
 def histories(draw):
     """A repository of up to twelve commits, each later than its parent, with branches and tags."""
-    info = repo_updates.initialised(0)
+    info = repo_updates.initialize(0)
     keys = [INITIAL_SNAPSHOT_ID]
     snapshots = dict(info.snapshots)
     for number in range(draw(st.integers(0, 12))):

@@ -16,7 +16,7 @@ from icevirt.errors import (
 )
 from icevirt.model.snapshot import ArrayNode, document_of
 from icevirt.versioning import hierarchy
-from icevirt.versioning.hierarchy import merged, moved, reindexed, shifted
+from icevirt.versioning.hierarchy import merge, move, reindex, shift
 from unit.versioning.states import array, group, key, table, zarr_json
 
 
@@ -98,7 +98,7 @@ def test_metadata_that_is_the_same_changes_no_node():
 
 def test_a_node_moves_with_all_below_it():
     held = nodes(group(1, "/g"), array(2, "/g/a"), group(3, "/gg"), group(4, "/h"))
-    assert moved(held, "/g", "/h/k") == {"/g": "/h/k", "/g/a": "/h/k/a"}
+    assert move(held, "/g", "/h/k") == {"/g": "/h/k", "/g/a": "/h/k/a"}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_node_moves_with_all_below_it():
 )
 def test_a_move_goes_into_a_group_that_is_there(source, target, error):
     with pytest.raises(error):
-        moved(nodes(group(1, "/g"), array(2, "/g/a"), group(3, "/h")), source, target)
+        move(nodes(group(1, "/g"), array(2, "/g/a"), group(3, "/h")), source, target)
 
 
 indices = st.sets(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=10).map(sorted)
@@ -140,7 +140,7 @@ def test_shifted_chunks_lie_where_a_loop_puts_them(held, by, along):
     for (y, x), value in content(before).items():
         if 0 <= y + by < 4 and 0 <= x + along < 5:
             wanted[y + by, x + along] = value
-    assert content(shifted(GRID, before, (by, along))) == wanted
+    assert content(shift(GRID, before, (by, along))) == wanted
 
 
 @settings(max_examples=20)
@@ -148,9 +148,7 @@ def test_shifted_chunks_lie_where_a_loop_puts_them(held, by, along):
 def test_reindexed_chunks_lie_where_a_loop_puts_them(held, order):
     before = table(*held, ndim=2)
     back = {to: at for at, to in enumerate(order)}
-    found = reindexed(
-        GRID, before, lambda at: (order[at[0]], at[1]), lambda at: (back[at[0]], at[1])
-    )
+    found = reindex(GRID, before, lambda at: (order[at[0]], at[1]), lambda at: (back[at[0]], at[1]))
     wanted = dict.fromkeys(held)
     wanted |= {(order[y], x): value for (y, x), value in content(before).items()}
     assert content(found) == wanted
@@ -168,13 +166,11 @@ def test_reindexed_chunks_lie_where_a_loop_puts_them(held, order):
 )
 def test_a_function_that_is_no_permutation_is_refused(forward, message):
     with pytest.raises(InvalidInputError, match=message):
-        reindexed(GRID, table((0, 0), (1, 1), ndim=2), forward, None)
+        reindex(GRID, table((0, 0), (1, 1), ndim=2), forward, None)
 
 
 def test_chunks_that_a_function_leaves_where_they_are_are_not_written():
-    found = reindexed(
-        GRID, table((0, 0), (1, 1), ndim=2), lambda at: (2, 2) if at[0] else None, None
-    )
+    found = reindex(GRID, table((0, 0), (1, 1), ndim=2), lambda at: (2, 2) if at[0] else None, None)
     assert content(found) == {(2, 2): 207}
     assert np.all(found.kind > 0)
 
@@ -197,7 +193,7 @@ G, A = group(1, "/g"), array(2, "/g/a")
     ],
 )
 def test_what_only_one_fork_changed_is_merged(ours, theirs, wanted):
-    assert merged(nodes(G, A), nodes(*ours), nodes(*theirs)) == nodes(*wanted)
+    assert merge(nodes(G, A), nodes(*ours), nodes(*theirs)) == nodes(*wanted)
 
 
 @pytest.mark.parametrize(
@@ -213,4 +209,4 @@ def test_what_only_one_fork_changed_is_merged(ours, theirs, wanted):
 )
 def test_what_both_forks_changed_is_refused(ours, theirs):
     with pytest.raises(ConflictError, match="merged changed the same node"):
-        merged(nodes(G, A), nodes(*ours), nodes(*theirs))
+        merge(nodes(G, A), nodes(*ours), nodes(*theirs))

@@ -13,8 +13,8 @@ from icevirt.model.repo_info import ConfigChanged, OpsLogEntry
 from icevirt.versioning import id_columns, repo_updates
 from icevirt.versioning.history import garbage_collection as garbage
 from icevirt.versioning.history.ancestry_graph import graph, lanes
-from icevirt.versioning.history.ops_log import backups_of, trimmed
-from icevirt.versioning.repo_updates import flags_of, guarded, refuse_disabled, set_flag
+from icevirt.versioning.history.ops_log import backups_of, trim
+from icevirt.versioning.repo_updates import flags_of, guard, refuse_disabled, set_flag
 from unit.versioning.test_expiration import histories
 
 some_ids = st.sets(st.binary(min_size=12, max_size=12), max_size=8).map(
@@ -25,7 +25,7 @@ some_ids = st.sets(st.binary(min_size=12, max_size=12), max_size=8).map(
 @settings(max_examples=30)
 @given(info=histories(), older_than=st.integers(0, 60))
 def test_snapshots_stay_that_names_or_young_ones_lead_to(info, older_than):
-    kept = garbage.swept(info, older_than).snapshots
+    kept = garbage.sweep(info, older_than).snapshots
     wanted = {key for key, each in info.snapshots.items() if each.flushed_at >= older_than}
     wanted |= {*info.branches.values(), *info.tags.values()}
     more = True
@@ -34,7 +34,7 @@ def test_snapshots_stay_that_names_or_young_ones_lead_to(info, older_than):
         more = not parents <= wanted
         wanted |= parents
     assert kept.keys() == wanted
-    assert garbage.needed_logs(kept) >= kept.keys()
+    assert garbage.find_needed_logs(kept) >= kept.keys()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_trimmed_log_keeps_its_newest_entry_and_all_young_ones(times, older_th
         OpsLogEntry(kind=ConfigChanged(), updated_at=at, backup_path=f"b{n}" if n else None)
         for n, at in enumerate(ordered)
     )
-    info = replace(repo_updates.initialised(0), latest_updates=entries, repo_before_updates="older")
-    found = trimmed(info, older_than)
+    info = replace(repo_updates.initialize(0), latest_updates=entries, repo_before_updates="older")
+    found = trim(info, older_than)
     if min(times) >= older_than:
         assert found is None  # it ends in a backup
         assert [*backups_of(info)] == [*(f"b{n}" for n in range(1, len(times))), "older"]
@@ -124,7 +124,7 @@ def test_every_snapshot_of_a_branch_is_drawn_once_below_its_children(info):
 
 
 def test_colors_are_of_lanes_and_long_messages_are_cut():
-    info = repo_updates.initialised(0)
+    info = repo_updates.initialize(0)
     (key,) = info.snapshots
     summary = replace(info.snapshots[key], message="m" * 99 + "\nmore")
     info = replace(info, snapshots={key: summary})
@@ -135,7 +135,7 @@ def test_colors_are_of_lanes_and_long_messages_are_cut():
 
 
 def test_a_circle_of_parents_is_damage():
-    info = repo_updates.initialised(0)
+    info = repo_updates.initialize(0)
     (key,) = info.snapshots
     info = replace(info, snapshots={key: replace(info.snapshots[key], parent_id=key)})
     with pytest.raises(FormatError, match="contains a cycle"):
@@ -147,7 +147,7 @@ def test_a_circle_of_parents_is_damage():
 
 @given(st.lists(st.tuples(st.sampled_from(["move_node", "create_tag"]), st.none() | st.booleans())))
 def test_the_last_setting_of_a_feature_counts(settings_):
-    info = replace(repo_updates.initialised(0), disabled_feature_flags=(99,))
+    info = replace(repo_updates.initialize(0), disabled_feature_flags=(99,))
     for name, setting in settings_:
         info, update = set_flag(name, setting)(info)
         assert update.setting is setting if hasattr(update, "setting") else update
@@ -159,9 +159,9 @@ def test_the_last_setting_of_a_feature_counts(settings_):
             with pytest.raises(SessionStateError, match=f"{name} is disabled"):
                 refuse_disabled(info, name)
             with pytest.raises(SessionStateError):
-                guarded(name, lambda info: None)(info)
+                guard(name, lambda info: None)(info)
         else:
-            assert guarded(name, lambda info: None)(info) is None
+            assert guard(name, lambda info: None)(info) is None
     assert 99 in info.disabled_feature_flags  # of a newer client
     assert np.all([not {*(info.enabled_feature_flags or ())} & {*info.disabled_feature_flags}])
 

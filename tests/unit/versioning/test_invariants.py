@@ -106,8 +106,8 @@ def test_a_sound_window_has_no_problem():
         (ChunkTable.empty(1), ((0, 4),), "empty"),
         (table(0, 1), ((0, 4),), "extents"),
         (table(0, 9), ((0, 10),), "outside"),
-        (table(0, 1).reindexed(np.array([[1], [0]])), ((0, 2),), "order"),
-        (table(0, 1).reindexed(np.array([[1], [1]])), ((1, 2),), "twice"),
+        (table(0, 1).reindex(np.array([[1], [0]])), ((0, 2),), "order"),
+        (table(0, 1).reindex(np.array([[1], [1]])), ((1, 2),), "twice"),
         (replace(table(0), length=np.zeros(1, np.uint64)), ((0, 1),), "zero-length"),
     ],
 )
@@ -117,6 +117,6 @@ def test_a_window_is_what_its_node_says(held, box, code):
 
 def test_references_need_a_container():
     assert window(table(0, 1, 2, 3), config=RepositoryConfig()) == ["no-container"]
-    inline = ChunkTable.inlined(index=np.arange(4)[:, None], chunks=[b"1"] * 4)
+    inline = ChunkTable.of_inline(index=np.arange(4)[:, None], chunks=[b"1"] * 4)
     assert window(inline, config=RepositoryConfig()) == []
     assert key(1) == A.id

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.errors import StorageError
-from icevirt.versioning.history.timestamps import MOST_AHEAD, micros, moment, shown, stamp
+from icevirt.versioning.history.timestamps import MOST_AHEAD, micros, moment, show, stamp
 
 NOW = 1_790_000_000_000_000
 times = st.integers(NOW - 10 * MOST_AHEAD, NOW + MOST_AHEAD - 1)
@@ -34,7 +34,7 @@ def test_the_bound_is_well_below_what_readers_tolerate():
 @given(st.integers(0, 4_000_000_000_000_000))
 def test_a_date_and_microseconds_say_the_same(at):
     assert micros(moment(at)) == at
-    assert datetime.fromisoformat(shown(at)) == moment(at)
+    assert datetime.fromisoformat(show(at)) == moment(at)
 
 
 def test_dates_are_utc():

@@ -83,7 +83,7 @@ def test_the_upper_table_wins(base, over):
 @given(chunk_tables())
 def test_deleted_rows_are_not_stored(table):
     kept = {index: row for index, row in rows_of(table).items() if row[0]}
-    assert rows_of(tables.stored(table)) == kept
+    assert rows_of(tables.drop_deleted(table)) == kept
 
 
 @given(chunk_tables(ndim=2), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20))
@@ -96,7 +96,7 @@ def test_the_finder_agrees_with_a_loop(table, wanted):
 
 
 def test_the_finder_finds_the_one_chunk_of_a_scalar():
-    table = ChunkTable.inlined(index=np.zeros((1, 0), np.uint32), chunks=[b"x"])
+    table = ChunkTable.of_inline(index=np.zeros((1, 0), np.uint32), chunks=[b"x"])
     assert tables.RowFinder.of(table).find(np.zeros((2, 0), np.int64)).tolist() == [0, 0]
 
 
@@ -141,7 +141,7 @@ def test_many_layers_agree_with_a_loop(layers):
     expected = {}
     for layer in layers:
         expected |= rows_of(layer)
-    whole = tables.overlaid(layers)
+    whole = tables.overlay_all(layers)
     assert rows_of(whole) == dict(sorted(expected.items()))
 
 

@@ -20,7 +20,7 @@ from icevirt.model.repo_info import (
     TagDeleted,
 )
 from icevirt.versioning import repo_updates
-from icevirt.versioning.v1_migration import V1State, carry, migrated, refuse_incomplete
+from icevirt.versioning.v1_migration import V1State, carry, migrate, refuse_incomplete
 from unit.versioning.test_expiration import histories
 
 ROOT = INITIAL_SNAPSHOT_ID
@@ -42,7 +42,7 @@ def chain(*numbers, onto=ROOT, at=0):
 
 
 def state(snapshots, *, main, config=None, deleted=None, **branches):
-    root = repo_updates.initialised(0).snapshots
+    root = repo_updates.initialize(0).snapshots
     tags = branches.pop("tags", {})
     return V1State(
         branches={"main": main, **branches},
@@ -69,7 +69,7 @@ def test_the_repo_info_says_what_v1_said(info):
     given_ = V1State(branches=info.branches, tags=info.tags, deleted_tags={"gone": None},
                      snapshots=snapshots, config=None)  # fmt: skip
     refuse_incomplete(given_)
-    made = migrated(given_, 10**9)
+    made = migrate(given_, 10**9)
     assert (made.branches, made.tags, made.snapshots) == (info.branches, info.tags, snapshots)
     assert made.deleted_tags == {"gone"}
     updates = kinds(made)
@@ -87,7 +87,7 @@ def test_the_repo_info_says_what_v1_said(info):
 
 
 def test_a_deleted_tag_was_created_first():
-    made = migrated(state(chain(1), main=key(1), deleted={"t": key(1)}), 10**9)
+    made = migrate(state(chain(1), main=key(1), deleted={"t": key(1)}), 10**9)
     updates = [each for each in kinds(made) if isinstance(each, TagCreated | TagDeleted)]
     assert updates == [TagCreated("t"), TagDeleted("t", key(1))]
 
@@ -109,7 +109,7 @@ def test_a_snapshot_that_is_missing_is_named(held, who):
 # -- carrying over --------------------------------------------------------------------------------
 
 BEFORE = state(chain(1), main=key(1))
-INFO = migrated(BEFORE, 10**9)
+INFO = migrate(BEFORE, 10**9)
 
 
 def carried(info, now, past=None):

@@ -26,7 +26,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore, StorePath
 
-from icevirt.wire.bounded import OverlongError, bounded_array, decoder_of, encoded_limit
+from icevirt.wire.bounded import OverlongError, bound_array, decoder_of, limit_of_encoder
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 CRC = {"name": "crc32c"}
@@ -123,7 +123,7 @@ def stored(document, chunks=None):
     return store
 
 
-def opened(document, store, how=bounded_array):
+def opened(document, store, how=bound_array):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr's, about codecs that are not in its specification
         return zarr.Array(how(ArrayV3Metadata.from_dict(document), StorePath(store)))
@@ -170,7 +170,7 @@ def test_a_limit_is_exact_and_changes_nothing(name, raw, times):
 @given(raw=st.binary(max_size=5000))
 def test_no_encoder_makes_more_of_bytes_than_is_expected(name, raw):
     packed = numcodec(name).encode(raw or b"\0")
-    assert len(packed) <= encoded_limit(name.partition(",")[0], len(raw))
+    assert len(packed) <= limit_of_encoder(name.partition(",")[0], len(raw))
 
 
 ODD = {

@@ -77,7 +77,7 @@ def seeds():
         [
             virtual_table(12, per_file=3, etag="x"),
             virtual_table(12, per_file=3, last_modified=3).shifted([20]),
-            ChunkTable.inlined(index=np.arange(40, 44)[:, None], chunks=[b"abc"] * 4),
+            ChunkTable.of_inline(index=np.arange(40, 44)[:, None], chunks=[b"abc"] * 4),
         ]
     )
     for encoding in LocationEncoding:

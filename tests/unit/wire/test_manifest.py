@@ -172,7 +172,7 @@ def test_every_number_is_aligned_and_every_reference_goes_forward():
         [
             virtual_table(50, etag="x"),
             virtual_table(50).shifted([50]),
-            ChunkTable.inlined(index=np.arange(100, 110)[:, None], chunks=[b"abc"] * 10),
+            ChunkTable.of_inline(index=np.arange(100, 110)[:, None], chunks=[b"abc"] * 10),
         ]
     )
     payload = payload_of(manifest.encode({NODE: table, ObjectId8(bytes(8)): table}).raw)
@@ -334,7 +334,7 @@ def in_place(request, monkeypatch):
 def test_locations_are_read_where_they_stand(in_place, url, checksum):
     """Beside inline and native chunks, with lengths that have bytes of no ASCII, and outside it."""
     table = virtual_table(3000, per_file=1, url=url, **checksum)
-    more = ChunkTable.inlined(index=np.arange(4000, 4004)[:, None], chunks=[b"\xff"] * 4)
+    more = ChunkTable.of_inline(index=np.arange(4000, 4004)[:, None], chunks=[b"\xff"] * 4)
     arrays = {NODE: ChunkTable.concatenate([table, more]), ObjectId8(b"87654321"): table}
     made = manifest.encode(arrays, locations=in_place)
     found = manifest.decode(made.raw)
@@ -400,7 +400,7 @@ def test_locations_over_1024_bytes_are_never_compressed():
         (virtual_table(1000), PLAIN, False),
         (virtual_table(1000, url="a:{}"), ALWAYS, False),  # too short to be worth it
         (
-            ChunkTable.inlined(index=np.arange(1000)[:, None], chunks=[b"x"] * 1000),
+            ChunkTable.of_inline(index=np.arange(1000)[:, None], chunks=[b"x"] * 1000),
             ALWAYS,
             False,
         ),

@@ -271,7 +271,7 @@ def mixed_table(archive, root):
             last_modified=np.array([0, 2**31], np.uint32),
         ),
     )
-    inline = ChunkTable.inlined(
+    inline = ChunkTable.of_inline(
         index=np.stack([rows * 3 + 1, rows * 0], axis=1),
         chunks=[np.full(10, n, "<i4").tobytes() for n in rows],
     )

@@ -59,7 +59,7 @@ def check_lookups(raw, seed=0):
             assert there.tolist() == places
             assert found.index.tolist() == wanted[there].tolist()
             assert meaning(found) == {tuple(one): known[tuple(one)] for one in found.index.tolist()}
-        assert opened.decoded() == whole
+        assert opened.decode() == whole
     return whole.arrays
 
 
@@ -93,7 +93,7 @@ def test_chunks_are_found_in_records(rows, sides, share, etag, seed):
     kept = rng.random(len(index)) < share
     kept[:1] = True
     index = index[kept] + rng.integers(0, 2**31, len(shape)).astype(np.uint32)
-    table = virtual_table(len(index), per_file=7, etag=etag).reindexed(index)
+    table = virtual_table(len(index), per_file=7, etag=etag).reindex(index)
     raw = manifest.encode({NODE: table}, locations=PLAIN).raw
     check_lookups(raw, seed)
     opened = OpenManifest(raw)
@@ -163,7 +163,7 @@ def test_chunks_are_found_in_manifests_of_the_official_client(
 def test_locations_compressed_with_a_dictionary_are_found_one_by_one():
     table = virtual_table(3000, per_file=3)
     raw = manifest.encode({NODE: table}, locations=ALWAYS).raw
-    assert OpenManifest(raw).compressed_locations()[0]
+    assert OpenManifest(raw).count_compressed()[0]
     there, found = OpenManifest(raw).find(NODE, np.array([[2999], [0], [7000]]))
     assert there.tolist() == [0, 1]
     assert list(found.locations.url) == [table.locations.url[0], table.locations.url[999]]
@@ -205,7 +205,7 @@ SORTED = virtual_table(20_000, per_file=500)
 MIXED = ChunkTable.concatenate(
     [
         virtual_table(300, per_file=3, etag="x"),
-        ChunkTable.inlined(index=np.arange(300, 350)[:, None], chunks=[b"abc"] * 50),
+        ChunkTable.of_inline(index=np.arange(300, 350)[:, None], chunks=[b"abc"] * 50),
     ]
 )
 
@@ -437,7 +437,7 @@ def one_by_one(payload, span, rows):
     trained = FlatBufferReader(payload).root(MANIFEST)["location_dictionary"]
     for row in rows:
         try:
-            ref = FlatBufferReader(payload).referred(CHUNK_REF, span.start + 4 * row)
+            ref = FlatBufferReader(payload).read_reference(CHUNK_REF, span.start + 4 * row)
             yield tuple(ref["index"]), meaning_of(ref, trained)
         except (Damage, zstandard.ZstdError, UnicodeDecodeError, MemoryError):
             continue  # the last where a frame claims to be huge

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from icevirt.model.indices import ascends
 from icevirt.model.strings import Strings, copy_ranges, gather
-from icevirt.wire.flatbuffer.reader import array, condensed
+from icevirt.wire.flatbuffer.reader import array, condense
 from icevirt.wire.manifests import distinct_rows
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
 from unit.wire.wire_values import indices
@@ -99,7 +99,7 @@ def test_only_sorted_rows_ascend(index, rng):
 )
 def test_condensed_places_are_the_same_places(places):
     at = np.array(list(places), np.int64)
-    assert array(condensed(at)).tolist() == at.tolist()
+    assert array(condense(at)).tolist() == at.tolist()
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_snapshots_added_one_by_one_are_written_as_if_all_were_encoded_anew(valu
         key = data.draw(ids12)
         plain[key] = data.draw(drawn_infos(key, list(plain)))
         info = dataclasses.replace(info, snapshots=plus(info.snapshots, key, plain[key]))
-        info = file.folded(info)
+        info = file.fold(info)
         assert dict(info.snapshots) == plain
         assert len(info.snapshots) == len(plain)
         assert file.encode(info) == file.encode(dataclasses.replace(info, snapshots=plain))

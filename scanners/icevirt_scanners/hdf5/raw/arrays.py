@@ -19,13 +19,13 @@ from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     Rows,
     Space,
+    are_defined,
     check_heads,
     check_sums,
-    defined,
     number,
     numbers,
     require,
-    signed,
+    to_signed,
 )
 
 _MASK = 4  # bytes of a filter mask
@@ -147,15 +147,15 @@ class EntryFormat:
 
     def decode(self, raw: Rows, index: NDArray[np.int64]) -> ChunkEntries:
         """Return the entries that lead to a chunk; ``index`` has the coordinates of each row."""
-        there = defined(raw[:, : self.address_width])
+        there = are_defined(raw[:, : self.address_width])
         if not there.all():
             raw, index = raw[there], index[there]
         length, mask = np.full(len(raw), self.chunk_bytes, np.int64), np.zeros(len(raw), np.uint32)
         if self.filtered:
             end = self.width - _MASK
-            length = signed(numbers(raw[:, self.address_width : end]))
+            length = to_signed(numbers(raw[:, self.address_width : end]))
             mask = numbers(raw[:, end : self.width]).astype(np.uint32)
-        offset = signed(numbers(raw[:, : self.address_width]))
+        offset = to_signed(numbers(raw[:, : self.address_width]))
         return ChunkEntries(index=index, offset=offset, length=length, mask=mask)
 
 
@@ -304,8 +304,8 @@ class _ExtensibleArray:
             at += group.blocks
         supers = raw[ends[2] : ends[3]].reshape(-1, wide)
         for group, one in zip(groups[inner:], supers, strict=True):
-            if defined(one[None]).all():
-                yield from self._super_block(group, int(signed(numbers(one[None]))[0]))
+            if are_defined(one[None]).all():
+                yield from self._super_block(group, int(to_signed(numbers(one[None]))[0]))
 
     def _super_block(self, group: _Group, address: int) -> Iterator[ChunkEntries]:
         wide = self._space.address_width
@@ -324,8 +324,8 @@ class _ExtensibleArray:
     ) -> Iterator[ChunkEntries]:
         """Yield the entries of some data blocks; ``used`` says which pages are in use."""
         space, width = self._space, self._entry.width
-        there = np.flatnonzero(defined(addresses))
-        at = signed(numbers(addresses[there]))
+        there = np.flatnonzero(are_defined(addresses))
+        at = to_signed(numbers(addresses[there]))
         first = group.first + there * group.entries
         head = b"EADB" + self._owner
         start = len(head) + self._offset_width

@@ -168,7 +168,9 @@ def listing_of(shared: SharedMessages) -> HeaderAttributes:
     return _listing(shared, UNREAD)
 
 
-def listed(header: ObjectHeader, *, unread: Collection[bytes] = UNREAD) -> StoredAttributes:
+def list_attributes(
+    header: ObjectHeader, *, unread: Collection[bytes] = UNREAD
+) -> StoredAttributes:
     """Read the attributes of an object; those named ``unread`` are only listed.
 
     They are in the order in which they were made where the file keeps it, else as they stand.

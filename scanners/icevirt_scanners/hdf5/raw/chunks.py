@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from icevirt_scanners.hdf5.raw import arrays
 from icevirt_scanners.hdf5.raw.arrays import ChunkEntries, ChunkGrid, EntryFormat
 from icevirt_scanners.hdf5.raw.heaps import DEEPEST, RecordTree
-from icevirt_scanners.hdf5.raw.space import Rows, Space, check_heads, number, require, signed
+from icevirt_scanners.hdf5.raw.space import Rows, Space, check_heads, number, require, to_signed
 
 _CHUNKED = 2
 _CONTIGUOUS, _IN_CHUNKS = b"\1", b"\2"
@@ -88,7 +88,7 @@ def address_at(message: bytes) -> int:
     return index + 1 + _PARAMETERS[name] if name in _PARAMETERS else 0
 
 
-def found_chunks(
+def list_chunks(
     space: Space,
     message: bytes,
     *,
@@ -144,7 +144,7 @@ def _btree1_chunks(space: Space, root: int, grid: ChunkGrid) -> ChunkEntries:
         if not level:
             return _found(np.concatenate([_select(part, grid) for part in parts]), grid)
         inner = _select(np.concatenate(parts), grid, is_inner=True)
-        addresses = signed(inner["child"].astype(np.uint64))
+        addresses = to_signed(inner["child"].astype(np.uint64))
         level -= 1
 
 
@@ -172,7 +172,7 @@ def _select(
     """Return the entries of chunks of the run, or of nodes that hold some."""
     if grid.run is None:
         return entries
-    first = signed(entries["corner"])[:, :-1] // np.array(grid.chunk, np.int64)
+    first = to_signed(entries["corner"])[:, :-1] // np.array(grid.chunk, np.int64)
     if not is_inner:
         return entries[grid.within_run(first)]
     # a node holds what lies between its key and the next one's; the last one's end is not said
@@ -277,7 +277,7 @@ def _btree2_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     entry = EntryFormat.of(tree.record - 8 * ndim, space, grid, filtered=filtered)
     rows = np.frombuffer(b"".join(tree.runs()), np.uint8).reshape(-1, tree.record)
     where = np.ascontiguousarray(rows[:, entry.width :]).view("<u8").reshape(-1, ndim)
-    return entry.decode(rows[:, : entry.width], signed(where))
+    return entry.decode(rows[:, : entry.width], to_signed(where))
 
 
 _READERS: dict[str, Callable[[Space, int, ChunkGrid], ChunkEntries]] = {

@@ -497,7 +497,7 @@ def filters_of(messages: Sequence[Message]) -> tuple[Filter, ...]:
     return tuple(found)
 
 
-def placed(layout: bytes, space: Space) -> StorageLayout:
+def place_values(layout: bytes, space: Space) -> StorageLayout:
     """Read the layout message of a dataset that is not chunked. Raises `NotUnderstoodError`."""
     version, kind = number(layout, 0, 1), number(layout, 1, 1)
     require(version in (3, 4, 5) and kind in (0, 1), "another layout")

@@ -171,14 +171,14 @@ def numbers(rows: Rows) -> NDArray[np.uint64]:
     return column
 
 
-def signed(column: NDArray[np.uint64]) -> NDArray[np.int64]:
+def to_signed(column: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return a column that must fit 63 bits."""
     found = column.astype(np.int64)
     require(int(found.min(initial=0)) >= 0, "a number beyond 63 bits")
     return found
 
 
-def defined(addresses: Rows) -> NDArray[np.bool_]:
+def are_defined(addresses: Rows) -> NDArray[np.bool_]:
     """Say which addresses lead anywhere; all bits are set in those that do not."""
     found: NDArray[np.bool_] = (addresses != 0xFF).any(axis=1)
     return found

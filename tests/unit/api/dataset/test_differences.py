@@ -4,10 +4,10 @@ import pytest
 
 from icevirt.api.dataset.differences import (
     changes,
+    find_superseded,
     refuse_many,
     rules_of,
     seconds_of,
-    superseded,
     young,
 )
 from icevirt.api.dataset.trial import UNTRIED, misfits
@@ -101,8 +101,8 @@ RULES = {
 
 @pytest.mark.parametrize(("rules", "urls", "expected"), RULES.values(), ids=RULES)
 def test_provisional_files_go_where_their_final_ones_are(rules, urls, expected):
-    assert superseded(urls, urls, rules_of(rules)) == expected
-    assert superseded(urls, [], rules) == {}
+    assert find_superseded(urls, urls, rules_of(rules)) == expected
+    assert find_superseded(urls, [], rules) == {}
 
 
 @pytest.mark.parametrize("rule", [("a.nc", "b.nc"), ("a_*", "b_?"), ("x/*", "*"), ("*", "b")])

@@ -7,9 +7,9 @@ import pytest
 
 from icevirt.api.trust.made_here import (
     is_remembered,
+    read_containers,
     remember,
     remember_containers,
-    remembered_containers,
 )
 
 
@@ -39,15 +39,15 @@ def test_prefixes_of_builds_are_remembered_by_repository(state):
     remember("s3://b/repo", "d1")
     with state.open("a") as file:
         file.write('{"repo": "s3://b/repo", "containers": [1, ["x"], {"y": 2}]}\n')
-    assert remembered_containers("s3://b/repo") == (
+    assert read_containers("s3://b/repo") == (
         "file:///a/",
         ("s3://c/", "https://host"),
         "file:///d/",
     )
-    assert remembered_containers("s3://b/other") == ()
+    assert read_containers("s3://b/other") == ()
     assert len(state.read_text().splitlines()) == 4
     os.chmod(state, 0o620)
-    assert remembered_containers("s3://b/repo") == ()
+    assert read_containers("s3://b/repo") == ()
 
 
 @pytest.mark.parametrize("word", ["0", "false", "Off", " no "])

@@ -70,7 +70,7 @@ class Comparison:
         """Return what a table says about a name; its keys are patterns."""
         for pattern, note in table.items():
             if re.fullmatch(pattern, name):
-                self.find_used.add(pattern)
+                self.used.add(pattern)
                 return note
         return None
 
@@ -78,7 +78,7 @@ class Comparison:
         """Return patterns of reasons that explain nothing."""
         tables = self.reasons
         given = {*tables.ABSENT, *tables.RENAMED, *tables.DIFFERS}
-        return sorted(given - self.find_used)
+        return sorted(given - self.used)
 
     def problems(self) -> list[str]:
         """Return what keeps the page from being true."""

@@ -40,13 +40,13 @@ class Dataset:
         return swap
 
     def _count(self, monkeypatch):
-        real = flat.planned_ends
+        real = flat.plan_ends
 
         def planned(*args):
             self.plans += 1
             return real(*args)
 
-        monkeypatch.setattr(flat, "planned_ends", planned)
+        monkeypatch.setattr(flat, "plan_ends", planned)
 
     def again(self):
         return [each for each in self.caplog.messages if "-again" in each]

@@ -62,11 +62,11 @@ class Guarded:
     """An S3 that notes who is asked for what, and refuses what is not allowed."""
 
     def __init__(self, cloud):
-        self.cloud, self.find_used, self.allowed = cloud, set(), None
+        self.cloud, self.used, self.allowed = cloud, set(), None
 
     def answer(self, request):
         use = _use(request)
-        self.find_used.add(use)
+        self.used.add(use)
         if self.allowed is not None and not _covered(use, self.allowed):
             return refused(403, "AccessDenied").answer
         return self.cloud.answer(request)
@@ -149,12 +149,12 @@ def test_each_command_needs_what_its_row_says(tmp_path, monkeypatch, run, in_pro
                 arrive(cloud, days[3:4])
             if row == "update":
                 arrive(cloud, days[4:])
-            guarded.find_used = set()
+            guarded.used = set()
             guarded.allowed = allowed(*known[row]) if known else None
             for line in lines:
                 status, out, err = run(*shlex.split(line))
-                assert status in (0, None), f"{line}: {out}{err} {guarded.find_used}"
-            found[row] = written(guarded.find_used | BESIDES.get(row, set()))
+                assert status in (0, None), f"{line}: {out}{err} {guarded.used}"
+            found[row] = written(guarded.used | BESIDES.get(row, set()))
     if known:
         assert {row: known[row] for row in COMMANDS} == found
     else:

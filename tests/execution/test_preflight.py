@@ -81,7 +81,7 @@ def test_an_executor_that_differs_is_refused_before_the_first_task(
     cluster, monkeypatch, tmp_path, change, output
 ):
     expected = {**installation.of_driver(), **change}
-    monkeypatch.setattr(preflight, "expected_of", lambda **_: expected)
+    monkeypatch.setattr(preflight, "expect", lambda **_: expected)
     with pytest.raises(ExecutorError) as raised:
         icevirt.build(write_days(tmp_path / "in", 2), tmp_path / "repo", executor=cluster)
     assert output in raised.value.what

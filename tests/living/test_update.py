@@ -159,8 +159,8 @@ def _while_scanning(monkeypatch, act):
         act()
         return found
 
-    scanned = flat.scanned_ends
-    monkeypatch.setattr(flat, "scanned_ends", scan)
+    scanned = flat.scan_ends
+    monkeypatch.setattr(flat, "scan_ends", scan)
 
 
 def test_a_file_that_changes_while_it_is_read_waits(repo, archive, monkeypatch):

@@ -67,9 +67,10 @@ class AxisSteps:
     def describe(self, dimension: str) -> str:
         """Return the line that lists the steps that no file holds."""
         absent = self.absent
+        labels = write_labels(self.values[absent], self.attributes)
         return (
-            f"{len(absent):,} of {len(self.values):,} steps along {dimension!r} have no file and read"
-            f" as missing: {list_names(write_labels(self.values[absent], self.attributes), _SHOWN)}"
+            f"{len(absent):,} of {len(self.values):,} steps along {dimension!r} have no file and"
+            f" read as missing: {list_names(labels, _SHOWN)}"
         )
 
 

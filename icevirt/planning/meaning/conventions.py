@@ -172,8 +172,8 @@ def _lines(unlike: Sequence[_Unlike], policy: CombineAttrs) -> Iterator[str]:
         one = found[0]
         yield (
             f"the attribute {name} of {list_names([each.path for each in found], _NAMED)} is not"
-            f" the same in all files ({_shorten(one.first)}, {_shorten(one.other)}): if it says what"
-            f" numbers mean, they are not comparable; {shown}"
+            f" the same in all files ({_shorten(one.first)}, {_shorten(one.other)}): if it says"
+            f" what numbers mean, they are not comparable; {shown}"
         )
 
 

@@ -129,8 +129,8 @@ def _warn(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
     if small:
         yield (
             f"chunks of {list_names(small, _SHOWN)} hold less than 10 KiB on average: a reader"
-            " spends its time on requests. If they are read often, rewrite the files with larger chunks "
-            "(nccopy -c)"
+            " spends its time on requests. If they are read often, rewrite the files with larger"
+            " chunks (nccopy -c)"
         )
     if large:
         yield (

@@ -142,7 +142,7 @@ def gate(monkeypatch):
         return fetch(assets, key)
 
     monkeypatch.setattr(Assets, "manifest_file", waits)
-    gate.open_all = opened
+    gate.opened = opened
     return gate
 
 
@@ -169,7 +169,7 @@ def test_the_loop_goes_on_and_what_is_requested_meanwhile_is_looked_up_together(
 
     assert asyncio.run(read()) == list(range(6))
     assert batches == [1, 5]  # metadata is read without looking chunks up
-    assert len(gate.open_all) == 1
+    assert len(gate.opened) == 1
 
 
 def test_a_request_given_up_while_its_manifest_is_opened_disturbs_no_other(store, gate):

@@ -200,7 +200,7 @@ def test_what_libhdf5_would_list_wrongly_is_refused_where_it_cannot_be_decoded(
 
     for name, bounds in (("new", "latest"), ("old", "earliest")):
         write(tmp_path / name, (30, 9), (3, 1), (40, None), everything, bounds=bounds)
-    monkeypatch.setattr(chunked, "found_chunks", fail)
+    monkeypatch.setattr(chunked, "list_chunks", fail)
     with pytest.raises(ScanError, match="something new"):
         scan_file(tmp_path / "new")
     old = scan_file(tmp_path / "old").array("d")

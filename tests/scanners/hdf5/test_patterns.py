@@ -266,7 +266,7 @@ def test_chunks_that_stand_as_before_are_not_listed_again(tmp_path, monkeypatch)
     for path in paths[:2]:
         scanned(path)
     listed = []
-    monkeypatch.setattr(chunked, "found_chunks", lambda *_, **__: listed.append(1))
+    monkeypatch.setattr(chunked, "list_chunks", lambda *_, **__: listed.append(1))
     alike = [scanned(path) for path in paths[2:]]
     monkeypatch.undo()
     assert not listed

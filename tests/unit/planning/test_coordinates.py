@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.model.attributes import Attributes
-from icevirt.planning.axes.coordinates import coordinate_of, written
+from icevirt.planning.axes.coordinates import coordinate_of
+from icevirt.planning.axes.dates import write_labels
 from unit.planning.scanned_facts import File, coord, data, facts_of, step
 
 MICRO = 86_400_000_000
@@ -138,4 +139,4 @@ def test_files_without_comparable_labels_have_no_coordinate(other):
     ids=["dates", "other calendar", "an offset", "too far away"],
 )
 def test_labels_are_written_as_people_write_them(values, attrs, texts):
-    assert written(np.array(values), Attributes.of(attrs)) == texts
+    assert write_labels(np.array(values), Attributes.of(attrs)) == texts

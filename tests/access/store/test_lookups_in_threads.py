@@ -111,7 +111,7 @@ def test_nothing_slow_is_done_with_manifests_in_the_thread_of_the_loop(store, sl
     assert {name for name, _ in slow_work} == {
         "manifest_file",
         "__init__",
-        "decoded",
+        "decode",
         "_sorted_index",
     }
     assert not any(in_loop for _, in_loop in slow_work)

@@ -73,7 +73,7 @@ def store_dask(
     for source, target, region in zip(many, places, each, strict=True):
         box = _box(source, target, region)
         grid = [_edges(0, sizes) for sizes in target.write_chunk_sizes]
-        aligned = _aligned(source, grid, box) if align_chunks else source
+        aligned = _align(source, grid, box) if align_chunks else source
         if safe_chunks:
             _refuse_shared(aligned, grid, box, target.path)
         writes.append((Write(aligned, target.path, box), grid))
@@ -97,7 +97,7 @@ def write_with_forks(
 
     fork = delayed(pickle.dumps(session.fork()))
     forks = [
-        merge_by_tree(_written(write, fork), _as_it_is, _merge, split_every=split_every)
+        merge_by_tree(_write_lazily(write, fork), _as_it_is, _merge, split_every=split_every)
         for write in writes
         if write.source.size
     ]
@@ -105,7 +105,7 @@ def write_with_forks(
     session.merge(*compute(*forks, **options))  # type: ignore[no-untyped-call]
 
 
-def _written(write: Write, fork: Any) -> Any:
+def _write_lazily(write: Write, fork: Any) -> Any:
     """Return an array of forks, one for each block, which writes when it is computed."""
     from dask.array.core import ArraySliceDep  # type: ignore[attr-defined] # not in its __all__
 
@@ -279,7 +279,7 @@ def _edges(start: int, sizes: Iterable[int]) -> list[int]:
     return list(accumulate(sizes, initial=start))
 
 
-def _aligned(source: Any, grid: Sequence[Sequence[int]], box: Region) -> Any:
+def _align(source: Any, grid: Sequence[Sequence[int]], box: Region) -> Any:
     """Return the source with blocks that end where chunks of the target end."""
     chunks = []
     for sizes, edges, place in zip(source.chunks, grid, box, strict=True):

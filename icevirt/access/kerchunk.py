@@ -96,7 +96,7 @@ def to_kerchunk(
             "kerchunk's parquet directories hold metadata of zarr v2 only",
             do="Write JSON (--format json), or leave out zarr_format.",
         )
-    nodes = _selected(session, path, tuple(variables), tuple(drop_variables))
+    nodes = _select(session, path, tuple(variables), tuple(drop_variables))
     out = Path(as_local_path(file))
     for inside, _ in nodes:
         _check_name(inside, _RESERVED[zarr_format])
@@ -125,7 +125,7 @@ def to_kerchunk(
     )
 
 
-def _selected(
+def _select(
     session: Session, path: str, variables: tuple[str, ...], dropped: tuple[str, ...]
 ) -> list[tuple[str, Node]]:
     """Return the nodes to write, by their names in the output; the first is a group."""
@@ -209,7 +209,7 @@ def _fill(
     """Return the fill value for ``.zarray``, and take ``_FillValue`` out of the attributes."""
     own: JSON = document["fill_value"]
     if dtype.kind in "iuf" and isinstance(attributes.get(FILL), int | float | np.number):
-        missing = _spelt(dtype.type(attributes.pop(FILL)))
+        missing = _spell(dtype.type(attributes.pop(FILL)))
         if not complete and missing != own:
             raise NoEquivalentError("missing chunks that are not read as _FillValue")
         return missing
@@ -219,7 +219,7 @@ def _fill(
     return None
 
 
-def _spelt(value: Any) -> JSON:
+def _spell(value: Any) -> JSON:
     number = value.item()
     if isinstance(number, float) and not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
@@ -267,11 +267,11 @@ class JsonWriter:
         """Write a node."""
         for key, document in documents.items():
             # zarr v2 has bare NaN in attributes
-            self._put(_joined(name, key), json.dumps(json.dumps(document, ensure_ascii=False)))
+            self._put(_join(name, key), json.dumps(json.dumps(document, ensure_ascii=False)))
         for index, value in () if found is None else _rows_as_json(found):
             plain = ".".join(map(str, index)) or "0"
             at = "/".join(("c", *map(str, index))) if self._is_v3 else plain
-            self._put(_joined(name, at), value)
+            self._put(_join(name, at), value)
 
     def _put(self, key: str, value: str) -> None:
         self._out.write(f"{self._separator}\n{json.dumps(key)}: {value}")
@@ -324,7 +324,7 @@ class ParquetWriter:
         self, name: str, documents: dict[str, dict[str, Any]], found: ExportedReferences | None
     ) -> None:
         """Write a node. Raises `UnsupportedError` where the disk cannot hold its name."""
-        self._metadata |= {_joined(name, key): held for key, held in documents.items()}
+        self._metadata |= {_join(name, key): held for key, held in documents.items()}
         if found is None:
             return
         below = self._draft / name
@@ -392,7 +392,7 @@ def target(url: str) -> str:
     return url if PROVIDERS.get(scheme, "http") == "http" else f"{scheme}://{unquote(rest)}"
 
 
-def _joined(name: str, key: str) -> str:
+def _join(name: str, key: str) -> str:
     return f"{name}/{key}".lstrip("/")
 
 

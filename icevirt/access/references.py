@@ -110,10 +110,10 @@ def refs_table(session: Session, path: str) -> pa.Table:
         {
             "index": index,
             "kind": pa.DictionaryArray.from_arrays(table.kind.astype(np.int8), kinds),
-            "location": _encoded(pa, places.url, source),
+            "location": _encode(pa, places.url, source),
             "offset": pa.array(np.where(inline, 0, table.offset).astype(np.uint64)),
             "length": pa.array(table.length),
-            "etag": _encoded(pa, places.etag, source),
+            "etag": _encode(pa, places.etag, source),
             "last_modified": pa.array(modified, pa.timestamp("s", "UTC"), mask=modified == 0),
         }
     )
@@ -147,7 +147,7 @@ def names_of(known: Mapping[str, VirtualChunkContainer]) -> tuple[tuple[str, str
     return tuple((each.url_prefix, each.name) for each in known.values() if each.name is not None)
 
 
-def _encoded(arrow: Any, values: Strings, row: NDArray[np.int64]) -> Any:
+def _encode(arrow: Any, values: Strings, row: NDArray[np.int64]) -> Any:
     """Return a column that holds each distinct value once; empty ones are null."""
     starts, data = arrow.py_buffer(values.starts), arrow.py_buffer(values.data)
     distinct = arrow.LargeStringArray.from_buffers(len(values), starts, data)

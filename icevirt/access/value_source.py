@@ -75,11 +75,11 @@ def places_of(
     if snapshot.find(path) is not None or around is None:
         snapshot.node(path)
         ds = dataset_of(store, snapshot, group, {})
-        return _placed(ds, path, at, nearest=nearest)
+        return _locate(ds, path, at, nearest=nearest)
     ds = of_all_eras(store, snapshot, group, {})
     if name not in ds.variables:
         snapshot.node(path)
-    shown = _placed(ds, path, at, nearest=nearest)
+    shown = _locate(ds, path, at, nearest=nearest)
     eras, inner = around
     for era in eras.below(inner):
         alone = dataset_of(store, snapshot, era, {})
@@ -98,7 +98,7 @@ def places_of(
     )
 
 
-def _placed(ds: xr.Dataset, path: str, at: Mapping[str, Any], *, nearest: bool) -> LabeledPlace:
+def _locate(ds: xr.Dataset, path: str, at: Mapping[str, Any], *, nearest: bool) -> LabeledPlace:
     dims = [str(dim) for dim in ds[paths.name(path)].dims]
     if unknown := [name for name in at if name not in dims]:
         raise InvalidInputError(
@@ -117,7 +117,7 @@ def _label(ds: xr.Dataset, dim: str, place: int) -> JSON:
         return place
     value = ds[dim].values[place]
     if isinstance(value, np.datetime64) or _calendar_of(value):
-        return _said(value)
+        return _spell(value)
     if isinstance(value, np.floating):
         return float(str(value))  # 0.1 of single precision is 0.1
     found = value.item() if isinstance(value, np.generic) else value
@@ -126,7 +126,7 @@ def _label(ds: xr.Dataset, dim: str, place: int) -> JSON:
 
 def _place(ds: xr.Dataset, dim: str, label: Any, *, nearest: bool) -> int:
     if dim not in ds.variables:
-        return _counted(label, dim, ds.sizes[dim])
+        return _parse_index(label, dim, ds.sizes[dim])
     values = ds[dim].values
     if isinstance(label, str) and values.dtype.kind in "iuf":
         label = _number(label, dim)
@@ -146,7 +146,7 @@ def _place(ds: xr.Dataset, dim: str, label: Any, *, nearest: bool) -> int:
         raise InvalidInputError(
             f"{len(found):,} places along {dim!r} have the label {str(label)!r}",
             do="Write more of the label.",
-            first=[_said(values[at]) for at in found[:_SHOWN].tolist()],
+            first=[_spell(values[at]) for at in found[:_SHOWN].tolist()],
         )
     return int(found[0])
 
@@ -163,7 +163,7 @@ def _nearest(places: xr.DataArray, dim: str, label: Any, error: Exception | None
         raise _absent(places[dim].values, dim, label) from error
 
 
-def _counted(label: Any, dim: str, size: int) -> int:
+def _parse_index(label: Any, dim: str, size: int) -> int:
     try:
         place = int(label)
     except (TypeError, ValueError):
@@ -208,7 +208,7 @@ def _near(values: np.ndarray, label: Any) -> list[str]:
         order = np.sort(np.argsort(away, kind="stable")[: 2 * _AROUND])
     except (TypeError, ValueError):
         order = np.arange(min(len(values), _SHOWN))
-    return [_said(values[at]) for at in order.tolist()]
+    return [_spell(values[at]) for at in order.tolist()]
 
 
 def _calendar_of(value: Any) -> str:
@@ -231,7 +231,7 @@ def _date_like(values: np.ndarray, label: Any) -> Any:
         return label
 
 
-def _said(value: Any) -> str:
+def _spell(value: Any) -> str:
     if _calendar_of(value):
         return str(value.isoformat()).removesuffix("T00:00:00")
     is_time = isinstance(value, np.datetime64) and not np.isnat(value)

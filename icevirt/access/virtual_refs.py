@@ -306,7 +306,7 @@ def _distinct(
     places: Sequence[tuple[str, str, int]],
 ) -> tuple[Locations, NDArray[np.uint32]]:
     """Return the distinct places, and for each given one its number."""
-    distinct, source = _numbered(places)
+    distinct, source = _number_distinct(places)
     urls, etags, seconds = zip(*distinct, strict=True) if distinct else ((), (), ())
     url = Strings.of(urls)
     check_locations(url)
@@ -321,11 +321,11 @@ def _distinct_urls(given: Sequence[str]) -> tuple[Strings, NDArray[np.uint32]]:
         url = Strings.of(given)
         if surely_differ(url):
             return url, np.arange(len(given), dtype=np.uint32)
-    distinct, number = _numbered(given)
+    distinct, number = _number_distinct(given)
     return Strings.of(distinct), number
 
 
-def _numbered[T](given: Sequence[T]) -> tuple[Sequence[T], NDArray[np.uint32]]:
+def _number_distinct[T](given: Sequence[T]) -> tuple[Sequence[T], NDArray[np.uint32]]:
     """Return the distinct values in the order they first come, and for each one its number."""
     values = np.fromiter(given, object, len(given))
     begins = np.flatnonzero(_differ_from_last(values))

@@ -140,7 +140,7 @@ def manifest_group_of(scanned: ScannedFile, renamed: Mapping[str, str]) -> Manif
     from virtualizarr.manifests import ManifestGroup
 
     arrays: dict[str, dict[str, Any]] = {}
-    for array in map(_trimmed, scanned.arrays):
+    for array in map(_trim, scanned.arrays):
         made = manifest_array(array.path, loads(array.zarr_json()), _references(array, renamed))
         arrays.setdefault(paths.parent(array.path), {})[paths.name(array.path)] = made
     groups: dict[str, dict[str, Any]] = {}
@@ -158,7 +158,7 @@ def manifest_group_of(scanned: ScannedFile, renamed: Mapping[str, str]) -> Manif
     raise AssertionError("the root is a group")
 
 
-def _trimmed(array: ScannedArray) -> ScannedArray:
+def _trim(array: ScannedArray) -> ScannedArray:
     """Return an array whose chunk is no longer than the array, if its bytes can be cut there.
 
     VirtualiZarr concatenates only such arrays. Chunks of an unlimited dimension are often longer.

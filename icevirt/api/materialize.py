@@ -23,7 +23,7 @@ from icevirt.model.snapshot import ArrayNode, Extents, chunk_shape, document_of
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
-from icevirt.repo.authorization import Authorization, authorized
+from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.commits.pending_commit import MAX_LISTED, PendingCommit
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
 from icevirt.repo.repository import Repository
@@ -94,7 +94,7 @@ def materialize(
     """
     clock = Clock(progress)
     storage = storage_of(repo)
-    access = authorized(authorize_virtual_chunk_access)
+    access = authorize(authorize_virtual_chunk_access)
     opened = Repository.open(storage, authorize_virtual_chunk_access=access)
     head = opened.head
     refuse_v1(head.read().info, "materializing a variable")

@@ -38,7 +38,7 @@ from icevirt.planning.containers import Relocation, relocation, with_old_places
 from icevirt.planning.schedule.sampling import sample as drawn
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
-from icevirt.repo.authorization import Authorization, authorized
+from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -141,7 +141,7 @@ def relocate(
         branch=branch,
         compare=compare,
         store=store,
-        access=authorized(authorize_virtual_chunk_access),
+        access=authorize(authorize_virtual_chunk_access),
         message=message,
         trusted=trust_recipe,
         dry_run=dry_run,

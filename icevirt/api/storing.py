@@ -30,7 +30,7 @@ from icevirt.planning.stored_form import (
     json_of_form,
     record_forms,
 )
-from icevirt.repo.authorization import authorized
+from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import in_order
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.settings import as_json
@@ -316,7 +316,7 @@ class StoringAgain:
             repo=self.target.storage,
             node=array_of(path, array.zarr_json, array.node_id, array.manifests),
             containers=tuple(each for each in containers if each.url_prefix not in known),
-            access=authorized(access),
+            access=authorize(access),
             inline_threshold=config.inline_threshold,
             encoding=ManifestEncoding.of_config(config.document),
         )

@@ -36,7 +36,7 @@ from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.edits.file_edits import read_recorded
 from icevirt.planning.schedule.sampling import sample
 from icevirt.repo import layout
-from icevirt.repo.authorization import Authorization, authorized
+from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -117,7 +117,7 @@ def verify(
         )
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     clock = Clock(progress)
-    access = authorized(authorize_virtual_chunk_access)
+    access = authorize(authorize_virtual_chunk_access)
     storage = storage_of(repo)
     opened = Repository.open(storage, authorize_virtual_chunk_access=access)
     ref = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id}

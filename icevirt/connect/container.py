@@ -177,10 +177,10 @@ def canonical_store(
     options = store.options
     if store.kind == "local_file_system":
         if options and not isinstance(options, str):
-            raise _refused(prefix, "local_file_system", "not the path of a directory")
+            raise _refusal(prefix, "local_file_system", "not the path of a directory")
         return ObjectStoreConfig(store.kind, options or "")
     if options is not None and options != "" and not isinstance(options, Mapping):
-        raise _refused(prefix, store.kind, "not a mapping of options")
+        raise _refusal(prefix, store.kind, "not a mapping of options")
     rules = {"fsspec": _text(_WORD)} if is_foreign else _RULES.get(store.kind, {})
     found: dict[str, Any] = {}
     for given, value in (options or {}).items():
@@ -199,11 +199,11 @@ def canonical_store(
             )
         read = _read(rules[name], value, prefix, name)
         if name in found and found[name] != read:
-            raise _refused(prefix, name, "given twice, with different values")
+            raise _refusal(prefix, name, "given twice, with different values")
         found[name] = read
     for name in _BUCKET:  # which the prefix names, and which has to be the same
         if name in found and found.pop(name) != Address.parse(prefix).bucket:
-            raise _refused(prefix, name, "not the bucket of the url_prefix")
+            raise _refusal(prefix, name, "not the bucket of the url_prefix")
     return ObjectStoreConfig(store.kind, found)
 
 
@@ -293,12 +293,12 @@ def _read(rule: _Rule, value: Any, prefix: str, name: str) -> Any:
     try:
         return rule(value)
     except InvalidInputError as error:
-        raise _refused(prefix, name, error.what) from error
+        raise _refusal(prefix, name, error.what) from error
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise _refused(prefix, name, "not valid for this option") from error
+        raise _refusal(prefix, name, "not valid for this option") from error
 
 
-def _refused(prefix: str, option: str, problem: str) -> InvalidInputError:
+def _refusal(prefix: str, option: str, problem: str) -> InvalidInputError:
     do = (
         "Correct the container, with repo.config.set_virtual_chunk_container(...) and"
         " repo.save_config()."

@@ -135,7 +135,7 @@ def _load_copy(file: str) -> None:
     """Put a second instance of the extension where ``import obstore`` finds it."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         del sys.modules[name]
-    with _copied(file) as copy:
+    with _copy(file) as copy:
         loader = ExtensionFileLoader(_EXTENSION, copy)
         spec = spec_from_file_location(_EXTENSION, copy, loader=loader)
         assert spec is not None
@@ -145,7 +145,7 @@ def _load_copy(file: str) -> None:
 
 
 @contextmanager
-def _copied(file: str) -> Iterator[str]:
+def _copy(file: str) -> Iterator[str]:
     """Return the path of a copy; in memory where possible, as /tmp may forbid to execute."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("obstore")
@@ -190,7 +190,7 @@ def ask[T](url: str, act: Callable[[], T]) -> T:
     except BaseException as error:
         if not _of_obstore(error) and not isinstance(error, ValueError):
             raise
-        failure = _refused(error, url)
+        failure = _refusal(error, url)
     raise failure
 
 
@@ -255,7 +255,7 @@ def public_access(url: str) -> str:
     )
 
 
-def _refused(error: BaseException, url: str) -> StorageError:
+def _refusal(error: BaseException, url: str) -> StorageError:
     text = str(error)
     if type(error).__name__ == "InvalidPathError":
         key = _KEY.search(text)

@@ -133,7 +133,7 @@ def http_store(
     """
     for name in headers or {}:
         if name.lower() in _SECRET_HEADERS or is_secret(name):
-            raise _persisted(name)
+            raise _secret_error(name)
     sent = {"headers": dict(headers)} if headers else {}
     return ObjectStoreConfig("http", _public(opts) | sent)
 
@@ -177,11 +177,11 @@ def config_of(address: Address, options: StoreOptions) -> ObjectStoreConfig:
 def _public(options: Mapping[str, str] | None) -> dict[str, Any]:
     for name in options or {}:
         if is_secret(name):
-            raise _persisted(name)
+            raise _secret_error(name)
     return dict(options or {})
 
 
-def _persisted(name: str) -> InvalidInputError:
+def _secret_error(name: str) -> InvalidInputError:
     return InvalidInputError(
         "the config of a container is persisted, so it must not contain secrets",
         do="Pass it as credentials: authorize_virtual_chunk_access={prefix: credentials}.",
@@ -261,7 +261,7 @@ def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> StoreOptions:
 
 
 def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:
-    store, client = _divided(given, "google_")
+    store, client = _divide(given, "google_")
     if base_url := store.get("base_url") or _env("GOOGLE_BASE_URL"):
         store["base_url"] = base_url
         if not is_plain_http(str(base_url)):
@@ -270,7 +270,7 @@ def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOption
 
 
 def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:
-    store, client = _divided(given, "azure_", "storage_")
+    store, client = _divide(given, "azure_", "storage_")
     account = address.account or store.pop("account", None) or store.pop("account_name", None)
     account = account or _env("AZURE_STORAGE_ACCOUNT_NAME") or _env("AZURE_STORAGE_ACCOUNT")
     emulated = _is_true(store.get("use_emulator", _env("AZURE_STORAGE_USE_EMULATOR")))
@@ -303,7 +303,7 @@ def azure_endpoint_of_environment() -> str | None:
 
 def _http(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:
     headers = given.get("headers") or {}
-    store, client = _divided({k: v for k, v in given.items() if k != "headers"})
+    store, client = _divide({k: v for k, v in given.items() if k != "headers"})
     _refuse_unknown(store, frozenset())
     pairs = tuple(sorted((str(name).lower(), Secret(str(v))) for name, v in headers.items()))
     # a URL with http:// is permission
@@ -319,7 +319,7 @@ _BUILDERS: dict[str, Callable[[Address, str, Mapping[str, Any]], StoreOptions]] 
 }
 
 
-def _divided(given: Mapping[str, Any], *starts: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _divide(given: Mapping[str, Any], *starts: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return options of the store and of its client, both without their family's name."""
     store: dict[str, Any] = {}
     client: dict[str, Any] = {}
@@ -336,20 +336,20 @@ def _client(given: Mapping[str, Any], seconds: Any = None) -> Pairs:
     options: dict[str, Any] = {"connect_timeout": "10s", "timeout": _WHOLE}
     if seconds:
         options["read_timeout"] = f"{seconds}s"
-    options |= {name: _typed(value) for name, value in given.items()}
+    options |= {name: _parse(value) for name, value in given.items()}
     return _pairs(options)
 
 
 def _allow_http(given: Mapping[str, Any], variable: str) -> bool:
     value = given.get("allow_http")
-    return bool(_typed(value)) if value else _is_true(_env(variable))
+    return bool(_parse(value)) if value else _is_true(_env(variable))
 
 
 def _is_true(value: object) -> bool:
     return str(value).lower() in ("true", "1")
 
 
-def _typed(value: Any) -> Any:
+def _parse(value: Any) -> Any:
     """Return what a string stands for, since options are persisted as strings."""
     return {"true": True, "false": False}.get(str(value).lower(), value)
 

@@ -189,7 +189,7 @@ class _Stores:
             key = bucket, hash(frozenset(named))
         with self._lock:
             if key not in self._open:
-                self._open[key] = _opened(bucket)
+                self._open[key] = _open(bucket)
                 if len(self._open) > _MOST:
                     self._open.popitem(last=False)
             self._open.move_to_end(key)
@@ -205,7 +205,7 @@ class _Stores:
                 return False
             assert isinstance(bucket.credentials, Refreshable), "other credentials do not change"
             fresh = replace(bucket.credentials, current=None)
-            self._open[bucket, 0] = _opened(replace(bucket, credentials=fresh))
+            self._open[bucket, 0] = _open(replace(bucket, credentials=fresh))
             return True
 
     def renewed_in_vain(self, bucket: Bucket) -> None:
@@ -227,7 +227,7 @@ _stores = _Stores()
 os.register_at_fork(after_in_child=_stores.forget)
 
 
-def _opened(bucket: Bucket) -> _Store:
+def _open(bucket: Bucket) -> _Store:
     arguments, stores = _arguments(bucket), obstore().store
     kind = _STORES.get(bucket.provider)
     constructor = stores.HTTPStore.from_url if kind is None else getattr(stores, kind)
@@ -244,8 +244,8 @@ def _arguments(bucket: Bucket) -> dict[str, Any]:
     if credentials == FromEnv("s3") and from_profile() is not None:
         credentials = PROFILE
     granted = {} if isinstance(credentials, NoCredentials) else credentials.arguments()
-    client = {name: _shown(value) for name, value in bucket.options.client}
-    headers = {name: _shown(value) for name, value in bucket.options.headers}
+    client = {name: _reveal(value) for name, value in bucket.options.client}
+    headers = {name: _reveal(value) for name, value in bucket.options.headers}
     headers |= granted.pop("default_headers", {})
     if headers:
         client["default_headers"] = headers
@@ -260,10 +260,10 @@ def _arguments(bucket: Bucket) -> dict[str, Any]:
     provider = granted.pop("credential_provider", None)
     if provider is not None:
         arguments["credential_provider"] = provider
-    options = {name: _shown(value) for name, value in bucket.options.store}
+    options = {name: _reveal(value) for name, value in bucket.options.store}
     arguments["config"] = options | granted
     return arguments | {_BUCKET[bucket.provider]: bucket.address.bucket}
 
 
-def _shown(value: Any) -> Any:
+def _reveal(value: Any) -> Any:
     return value.reveal() if isinstance(value, Secret) else value

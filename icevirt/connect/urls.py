@@ -87,7 +87,7 @@ def spell(
     if scheme == "file" and slashes == "/":
         return f"file:///{rest}"
     if slashes == "/" or len(scheme) == 1 or (scheme in _OF_HADOOP and not foreign):
-        raise _refused(text, scheme)
+        raise _refusal(text, scheme)
     return _of_stores(scheme, slashes + rest)
 
 
@@ -125,7 +125,7 @@ def _of_databricks(text: str, slashes: str, rest: str, is_there: Callable[[str],
     return found + slash
 
 
-def _refused(text: str, scheme: str) -> InvalidInputError:
+def _refusal(text: str, scheme: str) -> InvalidInputError:
     if scheme in _OF_HADOOP:
         return InvalidInputError(
             "icevirt does not read or write file systems of Hadoop", do=_TO_DO_ON_HADOOP, path=text

@@ -147,7 +147,7 @@ def as_text(known: str | float | None) -> str | None:
     return show(math.ceil(known * 1_000_000))
 
 
-def torn(url: str) -> StorageError:
+def change_while_read(url: str) -> StorageError:
     """Return the error of an object that was replaced between the requests for one chunk."""
     return StorageError(
         "a source file changed while a chunk of it was read",
@@ -156,7 +156,7 @@ def torn(url: str) -> StorageError:
     )
 
 
-def gone(url: str, *, reason: str = "") -> ObjectNotFoundError:
+def not_found(url: str, *, reason: str = "") -> ObjectNotFoundError:
     """Return the error of an object that is not there."""
     from shlex import quote
 
@@ -184,7 +184,7 @@ def too_short(url: str, *, offset: int, expected: int, available: int) -> Storag
     )
 
 
-def denied_error(url: str, prefix: str, *, reason: str, with_credentials: bool) -> StorageError:
+def denial(url: str, prefix: str, *, reason: str, with_credentials: bool) -> StorageError:
     """Return the error of a server that refuses to let us read."""
     do = "Check that the credentials for this prefix are valid and permit reading."
     if not with_credentials:
@@ -233,7 +233,7 @@ def unreadable(url: str, *, reason: str) -> StorageError:
     )
 
 
-def misdirected(url: str, to: str) -> StorageError:
+def bad_redirect(url: str, to: str) -> StorageError:
     """Return the error of a redirect that leads to no URL."""
     return StorageError(
         "a source file redirects to something that is not a URL",

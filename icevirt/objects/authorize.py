@@ -211,7 +211,7 @@ def _no_container(location: str, hint: str) -> InvalidInputError:
         "no virtual chunk container of this repository covers the location of a virtual chunk",
         do=f"{hint}, with `repo.config.set_virtual_chunk_container(...)` and `repo.save_config()`."
         " In a repository from before V1, authorize the prefix when you open it:"
-        f" authorize_virtual_chunk_access=[{_quoted(posixpath.dirname(location) + '/')}]"
+        f" authorize_virtual_chunk_access=[{_quote(posixpath.dirname(location) + '/')}]"
         " (on the command line --authorize PREFIX).",
         location=location,
     )
@@ -231,11 +231,11 @@ def authorizing_fix(containers: Collection[VirtualChunkContainer]) -> Fix:
 def entry_text(container: VirtualChunkContainer) -> str:
     """Return the Python of what authorizes a container, so that it can be pasted."""
     endpoint = endpoint_if_valid(container)
-    prefix = _quoted(container.url_prefix)
-    return prefix if endpoint is None else f"({prefix}, {_quoted(endpoint)})"
+    prefix = _quote(container.url_prefix)
+    return prefix if endpoint is None else f"({prefix}, {_quote(endpoint)})"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a Python literal in double quotes, so that it can be pasted."""
     return '"' + repr(text)[1:-1].replace('"', '\\"') + '"'
 
@@ -257,7 +257,7 @@ def endpoint_if_valid(container: VirtualChunkContainer) -> str | None:
         return None
 
 
-def allowed_endpoints(
+def choose_endpoints(
     container: VirtualChunkContainer, authorized: frozenset[str]
 ) -> frozenset[str]:
     """Return where a container's requests may go: the server that it names, if authorized.
@@ -289,31 +289,31 @@ def object_key(url: str, *, has_bucket: bool) -> str:
     """
     scheme, _, rest = url.partition("://")
     if any(ord(character) < 0x20 or character in "\\\x7f" for character in url):
-        raise _refused("it has a backslash or control character", url)
+        raise _refusal("it has a backslash or control character", url)
     if "?" in url or "#" in url:
-        raise _refused("it has a query or fragment", url, _DO_APART)
+        raise _refusal("it has a query or fragment", url, _DO_APART)
     try:
         authority = urlsplit(url).netloc
         decoded = unquote(rest.partition("/")[2] if has_bucket else rest, errors="strict")
     except ValueError as error:
-        raise _refused("it is malformed", url) from error
+        raise _refusal("it is malformed", url) from error
     named = "@" in authority and not scheme.startswith("abfs")  # there it parts container, account
     if has_bucket and named:
-        raise _refused("it has a user name", url, _DO_APART)
+        raise _refusal("it has a user name", url, _DO_APART)
     if has_bucket and (not authority or "%" in authority):
-        raise _refused("it has no host or bucket, or an encoded one", url)
+        raise _refusal("it has no host or bucket, or an encoded one", url)
     if scheme in _HTTP and "%2f" in rest.lower():
-        raise _refused("it has an encoded slash", url)
+        raise _refusal("it has an encoded slash", url)
     if not has_bucket and "::" in decoded:
-        raise _refused("it is a chain of URLs", url)
+        raise _refusal("it is a chain of URLs", url)
     if any(segment in ("", ".", "..") for segment in decoded.split("/")):
-        raise _refused("a part of its path is empty, '.' or '..'", url, _RENAME)
+        raise _refusal("a part of its path is empty, '.' or '..'", url, _RENAME)
     if any(ord(character) < 0x20 or character in "\\\x7f" for character in decoded):
-        raise _refused("it has an encoded backslash or control character", url, _RENAME)
+        raise _refusal("it has an encoded backslash or control character", url, _RENAME)
     return decoded
 
 
-def _refused(why: str, url: str, do: str = _DO) -> InvalidInputError:
+def _refusal(why: str, url: str, do: str = _DO) -> InvalidInputError:
     return InvalidInputError(
         f"the location of a virtual chunk is not a plain object URL: {why}",
         do=do,

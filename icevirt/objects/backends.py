@@ -31,7 +31,7 @@ from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import answers
 from icevirt.objects.answers import Body, Check, Meta, ObjectBytes
-from icevirt.objects.authorize import RemoteGrant, allowed_endpoints
+from icevirt.objects.authorize import RemoteGrant, choose_endpoints
 from icevirt.objects.web_client import SAFE, Site, site_of
 from icevirt.objects.web_connections import HOSTS
 
@@ -139,7 +139,7 @@ class _Tries:
         try:
             ask(self._url, lambda: _raise(failure))
         except ObjectNotFoundError as error:
-            refused = error if error is failure else answers.gone(self._url)
+            refused = error if error is failure else answers.not_found(self._url)
         except StorageError as error:
             refused = error
         if refused is not failure and is_refusal(refused):
@@ -151,9 +151,7 @@ class _Tries:
             facts = refused.facts
             reason = str(facts.get("reason") or facts.get("status") or facts.get("kind"))
             given = not isinstance(self._bucket.credentials, FromEnv | Anonymous)
-            refused = answers.denied_error(
-                self._url, self._prefix, reason=reason, with_credentials=given
-            )
+            refused = answers.denial(self._url, self._prefix, reason=reason, with_credentials=given)
         elif refused is not failure and refused.facts.get("status") == 416:
             self._state.note_success()
             return ObjectBytes(meta=Meta(size=None), begin=self._begin, body=b"")
@@ -179,7 +177,7 @@ def _repeats_secrets(bucket: Bucket) -> bool:
     if isinstance(bucket.credentials, Anonymous) or _OWN.fullmatch(bucket.endpoint):
         return False
     if bucket.provider == "azure":
-        return bool(_shared_access(bucket))
+        return bool(_sas_of(bucket))
     if bucket.provider != "s3":
         return False
     if (granted := bucket.secrets_in_use()) is not None:
@@ -217,13 +215,13 @@ class SignedReach(_InBucket):
             signed: str = ask(at, lambda: obstore().sign(store, "GET", key, _GOOD_FOR))
         else:
             path = quote(f"{self.bucket.address.bucket}/{key}", safe=SAFE)
-            signed = f"{self.bucket.endpoint}/{path}?{_shared_access(self.bucket)}"
+            signed = f"{self.bucket.endpoint}/{path}?{_sas_of(self.bucket)}"
         url, _, query = signed.partition("?")
         folder = url.rpartition("/")[0] + "/"
         return site_of(folder).get_at(url, begin, end, check, f"?{query}")
 
 
-def _shared_access(bucket: Bucket) -> str:
+def _sas_of(bucket: Bucket) -> str:
     """Return the shared access signature of a bucket of Azure; "" where it is another secret."""
     if (granted := bucket.secrets_in_use()) is not None:
         return str(granted.get("sas_token") or "")
@@ -262,7 +260,7 @@ def reach_for_grant(grant: RemoteGrant) -> Backend:
         elif store.kind == "http":
             found = site_for(prefix, store, credentials)
         else:  # how a bucket is read depends on its secrets, which may change
-            only = allowed_endpoints(container, grant.endpoints)
+            only = choose_endpoints(container, grant.endpoints)
             found = bucket_of(prefix, store, credentials, only)
         grant.made["reach"] = found
     return bucket_reach(found, grant.container.url_prefix) if isinstance(found, Bucket) else found
@@ -361,12 +359,10 @@ class ForeignReach:
             )
             meta = self._meta(key)
         except FileNotFoundError as error:
-            raise answers.gone(url) from error
+            raise answers.not_found(url) from error
         except PermissionError as error:
             reason = str(error)
-            raise answers.denied_error(
-                url, self.prefix, reason=reason, with_credentials=True
-            ) from error
+            raise answers.denial(url, self.prefix, reason=reason, with_credentials=True) from error
         except Exception as error:  # each file system has its own
             reason = f"{type(error).__name__}: {error}"
             raise answers.unreachable(url, reason=reason, tries=1) from error

@@ -131,7 +131,7 @@ def _local(grant: LocalGrant, checksum: Checksum) -> Looked | IcevirtError:
     except IcevirtError as error:
         return error
     except (FileNotFoundError, NotADirectoryError):
-        return answers.gone(grant.url)
+        return answers.not_found(grant.url)
     except OSError as error:
         return answers.unreadable_file(grant.url, reason=error.strerror)
     seconds = SourceFile.of_status(grant.url, stat).last_modified_seconds

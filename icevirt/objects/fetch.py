@@ -72,7 +72,7 @@ def read(
     except IcevirtError:
         raise
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise answers.gone(grant.url) from error
+        raise answers.not_found(grant.url) from error
     except OSError as error:
         raise answers.unreadable_file(grant.url, reason=error.strerror) from error
     if (change := compare_with_scan(grant, checksum, stat)) is not None:

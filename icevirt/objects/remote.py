@@ -147,7 +147,7 @@ def assemble(part: RemoteRange, held: Sequence[ObjectBytes | Exception | None]) 
         if not isinstance(answer, ObjectBytes):
             return answer or StorageError("a request was not answered")
         if isinstance(first, ObjectBytes) and not answers.are_alike(first.meta, answer.meta):
-            return answers.torn(part.source.grant.url)
+            return answers.change_while_read(part.source.grant.url)
         low = max(part.offset - answer.begin, 0)
         got.append(memoryview(answer.body)[low : max(end - answer.begin, 0)])
     available = sum(map(len, got))
@@ -193,18 +193,18 @@ def fetch_all(
         found[row] = known
     targets = fetch.targets()
     if len(targets) == 1:  # no thread is needed to wait for one
-        fetch.arrived(0, _tried(lambda: targets[0][0].get(*targets[0][1:])), found.__setitem__)
+        fetch.arrived(0, _try(lambda: targets[0][0].get(*targets[0][1:])), found.__setitem__)
         return found
     waited = [
         HOSTS.submit(source.reach.host, lambda s=source, b=begin, e=end: s.get(b, e))  # type: ignore[misc]
         for source, begin, end in targets
     ]
     for number, future in enumerate(waited):
-        fetch.arrived(number, _tried(future.result), found.__setitem__)
+        fetch.arrived(number, _try(future.result), found.__setitem__)
     return found
 
 
-def _tried(work: Callable[[], ObjectBytes]) -> ObjectBytes | Exception:
+def _try(work: Callable[[], ObjectBytes]) -> ObjectBytes | Exception:
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the caller gets it
@@ -250,7 +250,7 @@ def coalesce(source: Places, begin: Places, end: Places, how: Coalescing) -> Req
     if len(source) <= _FEW and (made := _apart(source, begin, end, how)) is not None:
         return made
     order = np.lexsort((end, begin, source))
-    ends = _reached(source[order], end[order])
+    ends = _find_reach(source[order], end[order])
     opens = _opens(source[order], begin[order], end[order], ends, how)
     group = np.cumsum(opens) - 1
     low = begin[order][opens]
@@ -291,7 +291,7 @@ def _apart(source: Places, begin: Places, end: Places, how: Coalescing) -> Reque
     )
 
 
-def _reached(source: Places, end: Places) -> Places:
+def _find_reach(source: Places, end: Places) -> Places:
     """Return, for each of the ordered ranges, how far those of its object reach up to there."""
     by_end = np.argsort(end, kind="stable")
     rank = np.empty(len(end), np.int64)

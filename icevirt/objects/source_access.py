@@ -19,7 +19,7 @@ from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.connect.urls import PROVIDERS, Address, plain
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
-from icevirt.objects.authorize import GrantedAccess, Prefix, allowed_endpoints
+from icevirt.objects.authorize import GrantedAccess, Prefix, choose_endpoints
 from icevirt.objects.backends import Backend, site_for
 from icevirt.objects.web_client import Site
 
@@ -66,7 +66,7 @@ class SourceAccess:
                 or there is no such function or entry of a netrc file here.
         """
         if not isinstance(given, Mapping | None):
-            raise _refused("access must be a mapping of URL prefixes", given)
+            raise _refusal("access must be a mapping of URL prefixes", given)
         grants = [_grant(prefix, value) for prefix, value in (given or {}).items()]
         for grant in grants:
             try:
@@ -104,7 +104,7 @@ class SourceAccess:
             ):
                 continue
             config = canonical(container)
-            only = None if config.kind == "http" else allowed_endpoints(container, access.endpoints)
+            only = None if config.kind == "http" else choose_endpoints(container, access.endpoints)
             url = f"{Address.parse(prefix.rstrip('/')).url}/"
             grants.append(SourceGrant(url, config, access.credentials, only))
         return cls(_longest_first(grants))
@@ -156,7 +156,7 @@ def _longest_first(grants: list[SourceGrant]) -> tuple[SourceGrant, ...]:
 
 def _grant(prefix: object, value: Any) -> SourceGrant:
     if not isinstance(prefix, str):
-        raise _refused("access must be a mapping of URL prefixes", prefix)
+        raise _refusal("access must be a mapping of URL prefixes", prefix)
     address = Address.parse(prefix.rstrip("/"))
     config, credentials = value if isinstance(value, tuple) and len(value) == 2 else (None, value)
     if credentials == REQUESTER_PAYS and config is None and address.provider == "s3":
@@ -168,11 +168,11 @@ def _grant(prefix: object, value: Any) -> SourceGrant:
     if not isinstance(config, ObjectStoreConfig | None) or not (
         credentials is None or hasattr(credentials, "provider")
     ):
-        raise _refused("not a valid value for access", value, prefix=prefix)
+        raise _refusal("not a valid value for access", value, prefix=prefix)
     return SourceGrant(prefix=f"{address.url}/", config=config, credentials=credentials)
 
 
-def _refused(what: str, found: object, **facts: object) -> InvalidInputError:
+def _refusal(what: str, found: object, **facts: object) -> InvalidInputError:
     return InvalidInputError(
         what,
         do='Pass access={"s3://bucket/": icevirt.s3_credentials(...)}, or a word:'

@@ -285,22 +285,20 @@ class _FileRequest:
         """Return the error of a server that refuses these credentials, or everyone."""
         given = any(name.lower() == "authorization" for name, _ in self.site.headers)
         known = given or self.token is not None or bool(self.query)
-        return answers.denied_error(
-            self.url, self.site.prefix, reason=reason, with_credentials=known
-        )
+        return answers.denial(self.url, self.site.prefix, reason=reason, with_credentials=known)
 
     # -- where redirects lead ----------------------------------------------------------------------
 
     def _next(self, at: str, location: str) -> tuple[str, bool]:
         """Return where a redirect leads, and whether below the prefix; if that was authorized."""
         if not location.isascii() or not location.isprintable():
-            raise answers.misdirected(self.url, location)
+            raise answers.bad_redirect(self.url, location)
         try:
             to = urljoin(at, location).partition("#")[0]
             parts, origin = urlsplit(to), Origin.of(to)
             host = (parts.hostname or "").lower()
         except ValueError:  # whose text may repeat secrets
-            raise answers.misdirected(self.url, location) from None
+            raise answers.bad_redirect(self.url, location) from None
         inside = to.startswith(self.site.prefix) and not _AMBIGUOUS.search(parts.path)
         listed = not self.site.redirect_hosts.isdisjoint(origin.names)
         downgraded = at.startswith("https:") and origin.scheme != "https"
@@ -371,7 +369,7 @@ class _FileRequest:
                 self.check(meta)
             return ObjectBytes(meta=meta, begin=self.begin, body=b"")
         if status in (404, 410):
-            raise answers.gone(self.url, reason=reason)
+            raise answers.not_found(self.url, reason=reason)
         if status in (401, 403, 407):
             raise self.denied(reason)
         if status in (200, 206):

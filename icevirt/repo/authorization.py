@@ -46,7 +46,7 @@ A container that names its own endpoint is authorized by ``(url_prefix, endpoint
 """
 
 
-def authorized(
+def authorize(
     given: Authorization, config: RepositoryConfig | None = None
 ) -> Mapping[str, GrantedAccess]:
     """Return access by prefix, each ending in ``/``; local paths become ``file://`` URLs.

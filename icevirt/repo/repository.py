@@ -145,9 +145,9 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
         root, given = storage_of(storage), _document(config)
         credentials: Mapping[str, Any] = {}
         if authorize_virtual_chunk_access is not None:
-            from icevirt.repo.authorization import authorized
+            from icevirt.repo.authorization import authorize
 
-            credentials = authorized(authorize_virtual_chunk_access, config)
+            credentials = authorize(authorize_virtual_chunk_access, config)
         head = RepoInfoFile(root)
         current = head.read()
         info = current.info

@@ -71,7 +71,7 @@ def _decoded(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
     from zarr.core.sync import sync
     from zarr.storage import MemoryStore, StorePath
 
-    from icevirt.wire.bounded import bound_array
+    from icevirt.wire.bounded import limit_array
 
     store = MemoryStore({})
     make = default_buffer_prototype().buffer.from_bytes
@@ -79,7 +79,7 @@ def _decoded(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
         sync(store.set("/".join(["c", *map(str, index)]), make(data)))
     try:
         metadata = ArrayV3Metadata.from_dict(json.loads(array.zarr_json()))
-        opened: Any = zarr.Array(bound_array(metadata, StorePath(store)))
+        opened: Any = zarr.Array(limit_array(metadata, StorePath(store)))
         values = opened[...]
     except Exception as error:
         raise ScanError(

@@ -49,16 +49,16 @@ _TEXT = 256 * 1024 * 1024
 _TEXT_ITEM = 1024
 
 
-def bound_array(metadata: ArrayV3Metadata, path: StorePath) -> AsyncArray[Any]:
+def limit_array(metadata: ArrayV3Metadata, path: StorePath) -> AsyncArray[Any]:
     """Return the array at a path, which refuses chunks that decode to more than they declare."""
     within = copy.copy(metadata)
-    object.__setattr__(within, "codecs", bound_codecs(metadata.codecs))
+    object.__setattr__(within, "codecs", limit_codecs(metadata.codecs))
     array = AsyncArray(within, path)
     object.__setattr__(array, "metadata", metadata)  # what it shows of itself is as it was
     return array
 
 
-def bound_codecs(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+def limit_codecs(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
     """Return a chain of codecs that decodes to no more than the chunk declares."""
     made: list[Codec] = []
     inner: list[str] = []  # compressors and checksums between the array and the codec at hand
@@ -200,7 +200,7 @@ class _Shards(ShardingCodec):
         super().__init__(
             **{
                 **fields,
-                "codecs": bound_codecs(
+                "codecs": limit_codecs(
                     tuple(
                         codec.codec if isinstance(codec, _Decoder) else codec
                         for codec in (fields["codecs"])
@@ -211,7 +211,7 @@ class _Shards(ShardingCodec):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        object.__setattr__(self, "codecs", bound_codecs(self.codecs))
+        object.__setattr__(self, "codecs", limit_codecs(self.codecs))
 
 
 # -- decompressing up to a limit ------------------------------------------------------------------

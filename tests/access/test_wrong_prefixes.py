@@ -15,7 +15,7 @@ from icevirt.errors import UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.objects.authorize import GrantedAccess
-from icevirt.repo.authorization import authorized, refuse_unmatched
+from icevirt.repo.authorization import authorize, refuse_unmatched
 
 ARCHIVE, OTHER = "s3://archive/era5/", "https://host/data/"
 CONTAINERS = {
@@ -43,7 +43,7 @@ FINE = {
 @pytest.mark.parametrize("prefix", TYPING_ERRORS.values(), ids=TYPING_ERRORS)
 def test_a_prefix_of_no_container_is_refused_with_the_nearest_one(prefix):
     with pytest.raises(UnauthorizedError, match="no virtual chunk container") as caught:
-        refuse_unmatched(authorized([prefix]), CONTAINERS)
+        refuse_unmatched(authorize([prefix]), CONTAINERS)
     assert caught.value.facts["prefix"] == prefix
     if prefix != OTHER and "nothing" not in prefix:
         assert ARCHIVE in caught.value.fixes[0].python
@@ -51,12 +51,12 @@ def test_a_prefix_of_no_container_is_refused_with_the_nearest_one(prefix):
 
 def test_a_typing_error_beside_a_right_one_is_refused_too():
     with pytest.raises(UnauthorizedError, match="no virtual chunk container"):
-        refuse_unmatched(authorized(["s3://mine/x/", "s3://archive/era/"]), CONTAINERS)
+        refuse_unmatched(authorize(["s3://mine/x/", "s3://archive/era/"]), CONTAINERS)
 
 
 @pytest.mark.parametrize("prefixes", FINE.values(), ids=FINE)
 def test_what_authorizes_something_is_taken(prefixes):
-    refuse_unmatched(authorized(prefixes) if prefixes else {}, CONTAINERS)
+    refuse_unmatched(authorize(prefixes) if prefixes else {}, CONTAINERS)
 
 
 def test_without_containers_there_is_nothing_to_refuse():

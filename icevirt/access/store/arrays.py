@@ -20,7 +20,7 @@ from zarr.storage import StorePath
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.model.snapshot import ArrayNode, document_of, using
 from icevirt.repo.session import Session
-from icevirt.wire.bounded import bound_array
+from icevirt.wire.bounded import limit_array
 
 
 class _ExactPath(StorePath):
@@ -40,7 +40,7 @@ def array_of(store: Store, node: ArrayNode) -> zarr.Array[Any]:
     document = document_of(node)
     with using(node):
         metadata = ArrayV3Metadata.from_dict(document)
-        return zarr.Array(bound_array(metadata, _ExactPath(store, node.path.strip("/"))))
+        return zarr.Array(limit_array(metadata, _ExactPath(store, node.path.strip("/"))))
 
 
 def open_array(session: Session, path: str) -> zarr.Array[Any]:

@@ -147,7 +147,7 @@ class ReadAhead:
             if windows is None or any(each.failed for each in windows):
                 rest.append((part, give))
             elif not all(each.answer.done() for each in windows):
-                self._start(_given(part, give, windows), self._tasks)
+                self._start(_give_fetched(part, give, windows), self._tasks)
             elif isinstance(body := _within(part, windows), Exception):
                 rest.append((part, give))
             else:
@@ -198,7 +198,7 @@ class ReadAhead:
         reading.windows = [*reading.windows[-1:], window]
 
 
-async def _given(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> None:
+async def _give_fetched(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> None:
     """Give a range when its windows arrived; fetch it by itself if one of them fails."""
     with suppress(Exception):  # any error is raised where this range is read
         for each in windows:

@@ -133,7 +133,7 @@ class RequestBatcher:
         self._busy[loop] -= arrays
         postponed = self._postponed.pop(loop, [])
         if task.cancelled():
-            _ended([*waiting, *postponed], task)
+            _fail_unanswered([*waiting, *postponed], task)
             return
         if postponed:
             self._answer(postponed, loop)
@@ -147,7 +147,7 @@ class RequestBatcher:
         """Begin to read what has to be waited for."""
         if slow := self._send_away(pairs, loop):
             task = start_task(self._threads.read(slow), self._tasks)
-            task.add_done_callback(partial(_ended, [waiting for waiting, _ in slow]))
+            task.add_done_callback(partial(_fail_unanswered, [waiting for waiting, _ in slow]))
 
     def _send_away(
         self, pairs: Sequence[tuple[_Waiting, Outcome]], loop: AbstractEventLoop
@@ -172,7 +172,7 @@ class RequestBatcher:
         return [self._locate(sort_out([request]))[0] for request in wanted.requests]
 
 
-def _ended(waiting: Sequence[_Waiting], task: asyncio.Task[Any]) -> None:
+def _fail_unanswered(waiting: Sequence[_Waiting], task: asyncio.Task[Any]) -> None:
     """Let no caller wait forever, whatever happened to what answers them."""
     if task.cancelled():  # with its loop
         for one in waiting:
@@ -222,7 +222,7 @@ class ReadingThreads:
         rows = [row for row, one in enumerate(found) if isinstance(one, InObject | InSource)]
         done = list(found)
         if rows and self.shares(len(rows)) == 1:
-            bodies, self._usual = _timed([found[row] for row in rows])
+            bodies, self._usual = _read_timed([found[row] for row in rows])
             for row, body in zip(rows, bodies, strict=True):
                 done[row] = body if body is None or isinstance(body, Exception) else InMemory(body)
         return done
@@ -243,7 +243,7 @@ async def _one_thread(pairs: Sequence[tuple[_Waiting, Outcome]]) -> float:
 
     def read(found: Sequence[Outcome]) -> list[Body | Exception | None]:
         nonlocal took
-        bodies, took = _timed(found)
+        bodies, took = _read_timed(found)
         return bodies
 
     bodies = await _or_error(read, [found for _, found in pairs], len(pairs))
@@ -252,7 +252,7 @@ async def _one_thread(pairs: Sequence[tuple[_Waiting, Outcome]]) -> float:
     return took
 
 
-def _timed(found: Sequence[Outcome]) -> tuple[list[Body | Exception | None], float]:
+def _read_timed(found: Sequence[Outcome]) -> tuple[list[Body | Exception | None], float]:
     """Read, and return the seconds that half of the reads took at most."""
     bodies, ends = [], [time.perf_counter()]
     for one in found:

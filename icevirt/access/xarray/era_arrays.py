@@ -224,14 +224,14 @@ def share_encoding(
     if steps is None:
         return kept
     kept = {name: value for name, value in kept.items() if name not in _CHUNKS}
-    chunks = _preferred([each.encoding for each in held], dims)
+    chunks = _choose_preferred([each.encoding for each in held], dims)
     if chunks:
         along = _along(parts, steps, dims[axis])
         kept["preferred_chunks"] = chunks | ({} if along is None else {dims[axis]: along})
     return kept
 
 
-def _preferred(
+def _choose_preferred(
     encodings: Sequence[Mapping[Any, Any]], dims: Sequence[Hashable]
 ) -> dict[Hashable, Any]:
     """Return the chunks along each dimension, of the era whose chunks are the largest."""

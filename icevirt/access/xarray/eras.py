@@ -61,7 +61,7 @@ def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
     wanted = at = paths.canonical(group)
     while True:
         node = snapshot.find(at)
-        if isinstance(node, GroupNode) and (found := _described(node)) is not None:
+        if isinstance(node, GroupNode) and (found := _read_description(node)) is not None:
             inner = wanted.removeprefix(at).strip("/")
             # a path with the name of an era means that era
             return None if inner.split("/")[0] in found.names else (found, f"/{inner}")
@@ -73,7 +73,7 @@ def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
 def _groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
     """Yield the groups at and below ``top``, those of eras once and without the eras' names."""
     nodes = [node for node in snapshot.below(top) if isinstance(node, GroupNode)]
-    held = [found for node in nodes if (found := _described(node)) is not None]
+    held = [found for node in nodes if (found := _read_description(node)) is not None]
     if (around := eras_around(snapshot, top)) is not None:
         held.append(around[0])
     eras = {path: each for each in held for path in each.below(paths.ROOT)}
@@ -134,7 +134,7 @@ def groups_of_all_eras(
     }
 
 
-def _described(node: GroupNode) -> EraGroups | None:
+def _read_description(node: GroupNode) -> EraGroups | None:
     mark = (document_of(node).get("attributes") or {}).get(MARK)
     match mark:
         case None:
@@ -193,7 +193,7 @@ class _Concatenation:
                         f"variable {variable!r} has other dimensions", first_era, era,
                         first.dims, other.dims,
                     )  # fmt: skip
-                mine, theirs = _said(first), _said(other)
+                mine, theirs = _decoding_of(first), _decoding_of(other)
                 for key in (key for key in mine if not equal(mine[key], theirs[key])):
                     self._refuse(
                         f"{key} of variable {variable!r} differs", first_era, era,
@@ -335,7 +335,7 @@ class _Concatenation:
         return Variable(shown.dims, data, shown.attrs, share_encoding(parts))
 
 
-def _said(variable: Variable) -> dict[str, Any]:
+def _decoding_of(variable: Variable) -> dict[str, Any]:
     """Return what decides the meaning of values that were decoded."""
     from icevirt.archive.schema import DECODING, MEMBERS
 

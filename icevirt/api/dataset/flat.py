@@ -60,7 +60,7 @@ from icevirt.planning.lengthened import Growing, Lengthened, OtherwiseError, len
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.planning.stored_form import forms_of
 from icevirt.repo.assets import Assets
-from icevirt.repo.authorization import authorized
+from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.layout import WORK
 from icevirt.repo.settings import as_json
@@ -224,7 +224,7 @@ def _append(job: Appending) -> BuildReport:
         for each in containers:
             config.set_virtual_chunk_container(each)
         # it reads files where the new ones lie, and no others
-        access = authorized(in_force().authorization(map(entry_of, plan.containers)))
+        access = authorize(in_force().authorization(map(entry_of, plan.containers)))
         stored = store_tail(
             job.assets,
             job.tip,

@@ -31,11 +31,11 @@ class PickledFunction:
 
     def __call__(self) -> Any:
         """Call the function."""
-        return _loaded(self.code)()
+        return _load(self.code)()
 
 
 @cache
-def _loaded(code: bytes) -> Callable[[], Any]:
+def _load(code: bytes) -> Callable[[], Any]:
     function: Callable[[], Any] = pickle.loads(code)  # noqa: S301  # made by `carried`
     return function
 

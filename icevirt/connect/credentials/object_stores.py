@@ -418,7 +418,7 @@ def _chain(_places: tuple[tuple[str, str], ...]) -> Any:
 os.register_at_fork(after_in_child=_chain.cache_clear)
 
 
-def _renewed() -> S3StaticCredentials:
+def _renew() -> S3StaticCredentials:
     """Return the keys of the profile, read again after a while, because tools renew them."""
     found = from_profile()
     if found is None:
@@ -426,7 +426,7 @@ def _renewed() -> S3StaticCredentials:
     return replace(found, expires_after=datetime.now(UTC) + _WHILE)
 
 
-PROFILE = s3_refreshable_credentials(_renewed)
+PROFILE = s3_refreshable_credentials(_renew)
 """The keys that the profile holds at the time of use."""
 
 

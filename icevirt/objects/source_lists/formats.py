@@ -62,7 +62,7 @@ def rows_of(source: str, asset: str | None = None) -> Iterator[Row]:
     source = spell(source)
     name = "stdin" if source == "-" else source
     kind = source.lower().removesuffix(".gz")
-    with _opened(source) as stream, _explaining(name):
+    with _open(source) as stream, _explaining(name):
         if kind.endswith((".parquet", ".pq")):
             is_pipe = stream is sys.stdin.buffer
             file = pq.ParquetFile(io.BytesIO(_whole(stream, name)) if is_pipe else stream)
@@ -84,7 +84,7 @@ def rows_of_arrow(table: Any) -> Iterator[Row]:
 
 
 @contextmanager
-def _opened(source: str) -> Iterator[IO[bytes]]:
+def _open(source: str) -> Iterator[IO[bytes]]:
     """Open a list for reading from front to back."""
     if source == "-":
         yield sys.stdin.buffer
@@ -346,13 +346,13 @@ def _rows_of_inventory(manifest: Mapping[str, Any], source: str) -> Iterator[Row
 
 def _from_parquet(raw: bytes, _manifest: Mapping[str, Any], _name: str) -> _Values:
     file = pq.ParquetFile(io.BytesIO(raw))
-    return _values_of_batches(file.iter_batches(columns=_known(file.schema_arrow)))
+    return _values_of_batches(file.iter_batches(columns=_filter_known(file.schema_arrow)))
 
 
 def _from_orc(raw: bytes, _manifest: Mapping[str, Any], name: str) -> _Values:
     try:
         file = orc.ORCFile(io.BytesIO(raw))
-        columns = _known(file.schema)
+        columns = _filter_known(file.schema)
         stripes = (file.read_stripe(number, columns) for number in range(file.nstripes))
         yield from _values_of_batches(stripes)
     except OSError as error:  # what the library raises for damage too
@@ -364,7 +364,7 @@ def _from_orc(raw: bytes, _manifest: Mapping[str, Any], name: str) -> _Values:
         ) from error
 
 
-def _known(schema: Any) -> list[str]:
+def _filter_known(schema: Any) -> list[str]:
     return [name for name in schema.names if name in _COLUMNS]
 
 

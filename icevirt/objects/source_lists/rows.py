@@ -175,7 +175,7 @@ def row_of_item(item: Any, asset: str | None, source: str, number: int) -> Row:
         isinstance(each, Mapping) for each in assets.values()
     ):
         raise bad_row("a STAC item has no assets", source, number)
-    name = _chosen(item, assets, asset, source, number)
+    name = _choose(item, assets, asset, source, number)
     found = assets[name]
     href = found.get("href")
     if not isinstance(href, str) or not href:
@@ -183,7 +183,7 @@ def row_of_item(item: Any, asset: str | None, source: str, number: int) -> Row:
     return row((_absolute(href, item, source), found.get("file:size"), None, None), source, number)
 
 
-def _chosen(
+def _choose(
     item: Mapping[str, Any], assets: Mapping[str, Any], asset: str | None, source: str, number: int
 ) -> str:
     if asset is not None:

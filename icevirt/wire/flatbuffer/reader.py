@@ -93,7 +93,7 @@ def reading(file: str) -> Iterator[None]:
         raise Damage(str(error), 0).as_error(file) from error
 
 
-def _overused(at: int) -> Damage:
+def _reuse_error(at: int) -> Damage:
     return Damage("parts of the file are referenced too many times", at)
 
 
@@ -126,7 +126,7 @@ class FlatBufferReader:
             raise Damage("something points outside the file", at)
         self._budget -= size
         if self._budget < 0:
-            raise _overused(at)
+            raise _reuse_error(at)
         return at
 
     def _u16(self, at: int) -> int:
@@ -230,7 +230,7 @@ class FlatBufferReader:
         cost = span.count * TABLE_COST
         self._budget -= cost
         if self._budget < 0:
-            raise _overused(at)
+            raise _reuse_error(at)
         found = []
         for row in range(span.count):
             try:
@@ -274,7 +274,7 @@ class Tables:
     def _vtables(self) -> Where:
         back = self._payload.numbers(self._at, 4).view("<i4")
         if len(back) and bool((back == back[0]).all()):
-            return moved(self._at, -int(back[0]))
+            return shift_places(self._at, -int(back[0]))
         return np.asarray(array(self._at) - back)
 
     def _read_sizes(self) -> None:
@@ -283,8 +283,8 @@ class Tables:
         shared = not isinstance(vtable, range) and bool((vtable == vtable[0]).all())
         if shared:
             vtable = array(vtable)[:1]
-        self._entries = _condensed(read(vtable, 2))
-        self._size = _condensed(read(moved(vtable, 2), 2))
+        self._entries = _condense(read(vtable, 2))
+        self._size = _condense(read(shift_places(vtable, 2), 2))
         odd = np.bitwise_or.reduce(_one_or_all(self._entries), axis=None) & 1
         if odd or int(self._entries.min()) < 4 or int(self._size.min()) < 4:
             raise Damage("not a vtable", int(vtable[0]))
@@ -303,7 +303,7 @@ class Tables:
             return False  # they lie inside one another, which costs more than asking each row
         if not all(isinstance(_one_or_all(each), int) for each in (self._entries, self._size)):
             return False
-        words = self._payload.vectors(moved(self._vtable, 4), entries // 2 - 2, size=2)
+        words = self._payload.vectors(shift_places(self._vtable, 4), entries // 2 - 2, size=2)
         parts = (np.ascontiguousarray(words[low : low + _ROWS_IN_CACHE].T) for low in rows)
         return all(bool((part == words[0][:, None]).all()) for part in parts)
 
@@ -325,7 +325,7 @@ class Tables:
             return None
         if offset < 4 or offset + size > self._one[1]:
             raise Damage("a field lies outside its table", int(self._at[0]))
-        return moved(self._at, offset)
+        return shift_places(self._at, offset)
 
     def _each(self, slot: int, size: int) -> Where | None:
         listed = self._entries >= 2 * (slot + 3)
@@ -390,8 +390,8 @@ class Tables:
         if rows is not None and len(rows) != len(self):
             places = array(places)[rows]
         at = self._payload.targets(places)
-        count = _condensed(self._payload.numbers(at, 4))
-        start = moved(at, 4)
+        count = _condense(self._payload.numbers(at, 4))
+        start = shift_places(at, 4)
         self._payload.check(start, _one_or_all(count) * size)
         return rows, start, count
 
@@ -494,7 +494,7 @@ class Payload:
         """Follow the references at ``places``."""
         distance = self.numbers(places, 4)
         if isinstance(places, range) and len(places) > 1 and bool((distance == distance[0]).all()):
-            return moved(places, int(distance[0]))
+            return shift_places(places, int(distance[0]))
         found = np.empty(len(places), np.int64)
         for low in range(0, len(places), _ROWS_AT_ONCE):
             rows = slice(low, low + _ROWS_AT_ONCE)
@@ -502,7 +502,7 @@ class Payload:
         return condense(found)
 
 
-def moved(at: Where, by: int) -> Where:
+def shift_places(at: Where, by: int) -> Where:
     """Return all places ``by`` bytes further on."""
     if isinstance(at, range):
         return range(at.start + by, at.stop + by, at.step)
@@ -525,7 +525,7 @@ def condense(at: Places) -> Where:
     return even if at[-1] == even[-1] and bool((np.diff(at) == step).all()) else at
 
 
-def _condensed(column: NDArray[np.unsignedinteger]) -> Places:
+def _condense(column: NDArray[np.unsignedinteger]) -> Places:
     """Return a column as whole numbers; where all are the same, one of them stands for all."""
     if len(column) and bool((column == column[0]).all()):
         same = np.ndarray((len(column),), np.int64, column[:1].astype(np.int64), 0, (0,))

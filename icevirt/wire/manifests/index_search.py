@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 
 from icevirt.model.indices import ascends
 from icevirt.model.strings import Places
-from icevirt.wire.flatbuffer.reader import Damage, Payload, Span, Tables, array, check_order, moved
+from icevirt.wire.flatbuffer.reader import (
+    Damage,
+    Payload,
+    Span,
+    Tables,
+    array,
+    check_order,
+    shift_places,
+)
 from icevirt.wire.flatbuffer.schema import CHUNK_REF
 
 type Index = NDArray[np.uint32]
@@ -74,7 +82,7 @@ class IndexSearch:
     def rows(self, wanted: NDArray[np.int64]) -> Places:
         """Return the row of each index wanted, shape (k, ndim); -1 where there is none."""
         if self._ordered is None:
-            index = _sorted_index(self._payload, self._span)
+            index = _read_sorted(self._payload, self._span)
             self._ordered = _Ordered(
                 index.__getitem__, len(index), index.nbytes * index.flags.owndata
             )
@@ -93,7 +101,7 @@ class IndexSearch:
         return Tables(self._payload, self._span.start + 4 * rows, CHUNK_REF).coordinates("index")
 
 
-def _sorted_index(payload: Payload, span: Span) -> Index:
+def _read_sorted(payload: Payload, span: Span) -> Index:
     """Return the indices of all references, in ascending order. Raises ``Damage``."""
     with suppress(Damage):  # of the first record, perhaps
         records = _records(payload, span)
@@ -134,7 +142,9 @@ class _RecordIndex:
         self._slots = range(span.start, span.start + 4 * span.count, 4)
         self._records = records
         self._field = int(place[0]) - records.start
-        self.index: Index = payload.vectors(moved(records, int(start[0]) - records.start), ndim)
+        self.index: Index = payload.vectors(
+            shift_places(records, int(start[0]) - records.start), ndim
+        )
 
     def is_sorted(self) -> bool:
         """Say whether all have their index where the first has it, and all are in order.
@@ -143,11 +153,11 @@ class _RecordIndex:
         """
         numbers, records = self._payload.numbers, self._records
         to_vtable = numbers(records, 4)
-        vtable = moved(records, -int(to_vtable[:1].view("<i4")[0]))
+        vtable = shift_places(records, -int(to_vtable[:1].view("<i4")[0]))
         leads = (
             to_vtable,
-            numbers(moved(vtable, 4 + 2 * CHUNK_REF.slots["index"]), 2),
-            numbers(moved(records, self._field), 4),
+            numbers(shift_places(vtable, 4 + 2 * CHUNK_REF.slots["index"]), 2),
+            numbers(shift_places(records, self._field), 4),
         )
         distance = numbers(self._slots, 4)
         steps = np.arange(_BLOCK) * (records.step - 4)

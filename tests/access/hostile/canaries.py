@@ -10,7 +10,7 @@ from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkConta
 from icevirt.objects import fetch
 from icevirt.objects.authorize import Authorizer, RemoteGrant
 from icevirt.objects.backends import reach_for_grant
-from icevirt.repo.authorization import authorized
+from icevirt.repo.authorization import authorize
 from servers.listeners import Listener
 
 BODY = b"the values of a chunk"
@@ -95,7 +95,7 @@ def read(container, credentials, *endpoints):
     """Read a chunk as a session does that authorized the prefix, and perhaps endpoints."""
     prefix = container.url_prefix
     entries = [(prefix, each) for each in endpoints] or [prefix]
-    access = authorized(dict.fromkeys(entries, credentials))
+    access = authorize(dict.fromkeys(entries, credentials))
     grant = Authorizer({prefix: container}, access).grant(prefix + "a.bin")
     return bytes(fetch.read(grant, offset=4, length=6))
 

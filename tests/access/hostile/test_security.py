@@ -15,7 +15,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.objects.authorize import Authorizer, RemoteGrant
 from icevirt.objects.backends import reach_for_grant
 from icevirt.redaction import without_secrets
-from icevirt.repo.authorization import authorized
+from icevirt.repo.authorization import authorize
 from icevirt.repo.repository import Repository
 from servers.faults import Fault, Response
 
@@ -182,14 +182,14 @@ def test_a_prefix_does_not_authorise_a_server_of_the_repositorys_choice(prefix, 
     containers = {prefix: container}
     credentials = object()
     with pytest.raises(UnauthorizedError) as caught:
-        Authorizer(containers, authorized({prefix: credentials})).grant(prefix + "a")
+        Authorizer(containers, authorize({prefix: credentials})).grant(prefix + "a")
     endpoint = endpoint_of(container)
     assert caught.value.facts["endpoint"] == without_secrets(endpoint)
     assert f'("{prefix}", "{without_secrets(endpoint)}")' in caught.value.do
-    granted = Authorizer(containers, authorized({(prefix, endpoint): credentials}))
+    granted = Authorizer(containers, authorize({(prefix, endpoint): credentials}))
     assert granted.grant(prefix + "a").credentials is credentials
     with pytest.raises(UnauthorizedError):
-        Authorizer(containers, authorized([(prefix, "https://another.example")])).grant(prefix)
+        Authorizer(containers, authorize([(prefix, "https://another.example")])).grant(prefix)
 
 
 AMAZON = [

@@ -92,7 +92,7 @@ def slow_work(monkeypatch):
     watched(Assets, "manifest_file")
     watched(OpenManifest, "__init__")
     watched(OpenManifest, "decode")
-    watched(index_search, "_sorted_index")
+    watched(index_search, "_read_sorted")
     return done
 
 
@@ -112,7 +112,7 @@ def test_nothing_slow_is_done_with_manifests_in_the_thread_of_the_loop(store, sl
         "manifest_file",
         "__init__",
         "decode",
-        "_sorted_index",
+        "_read_sorted",
     }
     assert not any(in_loop for _, in_loop in slow_work)
 

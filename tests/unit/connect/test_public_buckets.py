@@ -38,7 +38,7 @@ def test_a_store_that_refuses_is_reached_by_what_is_named(text, url):
 
 
 def test_a_file_that_is_refused_names_the_options_of_builds_and_of_readers():
-    refused = answers.denied_error(
+    refused = answers.denial(
         "s3://archive/a.nc", "s3://archive/", reason="AccessDenied", with_credentials=False
     )
     said = in_flags(refused.do, FLAGS)

@@ -16,7 +16,7 @@ from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess
 from icevirt.objects.source_lists.formats import rows_of
 from icevirt.objects.source_lists.listing import list_sources
-from icevirt.repo.authorization import authorized
+from icevirt.repo.authorization import authorize
 from icevirt.repo.repository import Repository
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.constructors import storage_of
@@ -139,7 +139,7 @@ def test_every_store_is_known_by_a_scheme_that_containers_have(scheme, bucket, k
 
 PREFIXES = {
     "access": lambda text: [grant.prefix for grant in SourceAccess.of({text: "anonymous"}).grants],
-    "authorize": lambda text: list(authorized([text])),
+    "authorize": lambda text: list(authorize([text])),
     "containers, publish_as": lambda text: [prefix_url(text)],
     "allow_references_to": lambda text: list(prefixes_of([text])),
 }
@@ -212,4 +212,4 @@ def test_places_of_a_recipe_are_spelled_too(tmp_path):
 
 
 def test_a_file_system_of_the_caller_may_have_any_scheme():
-    assert list(authorized({"hdfs://nn/a/": object()})) == ["hdfs://nn/a/"]
+    assert list(authorize({"hdfs://nn/a/": object()})) == ["hdfs://nn/a/"]

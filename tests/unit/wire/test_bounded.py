@@ -26,7 +26,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore, StorePath
 
-from icevirt.wire.bounded import OverlongError, bound_array, decoder_of, limit_of_encoder
+from icevirt.wire.bounded import OverlongError, decoder_of, limit_array, limit_of_encoder
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 CRC = {"name": "crc32c"}
@@ -123,7 +123,7 @@ def stored(document, chunks=None):
     return store
 
 
-def opened(document, store, how=bound_array):
+def opened(document, store, how=limit_array):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr's, about codecs that are not in its specification
         return zarr.Array(how(ArrayV3Metadata.from_dict(document), StorePath(store)))

@@ -268,10 +268,10 @@ def test_the_order_is_checked_once_and_only_before_a_chunk_is_absent(writer, mon
     """Or when lookups without it have cost as much."""
     monkeypatch.setattr(index_search, "_LOOKUP", 50)
     checked = []
-    check = index_search._sorted_index
+    check = index_search._read_sorted
     monkeypatch.setattr(
         index_search,
-        "_sorted_index",
+        "_read_sorted",
         lambda payload, span: checked.append(span.count) or check(payload, span),
     )
     table = virtual_table(5000).take(np.arange(0, 5000, 3))

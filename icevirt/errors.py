@@ -5,6 +5,8 @@ facts are attributes. Errors pickle, because Spark sends them from executors to 
 
 No error shows a secret of a URL. It is removed when the error is made: it is not in the message,
 the facts, ``args``, the pickle, or what a traceback prints of library errors that led to it.
+
+The checks of arguments that every room makes stand at the end.
 """
 
 from __future__ import annotations
@@ -371,3 +373,52 @@ class PlanChangedError(BuildError, code="plan-changed"):
 
 class VerificationError(BuildError, code="verification"):
     """A repository does not say what its source files hold."""
+
+
+def check[T](name: str, value: object, kind: type[T], do: str = "") -> T:
+    """Return an argument, made sure that it is of its kind.
+
+    The value itself stays out of the message: it may be a secret, or large.
+
+    Raises:
+        InvalidInputError: It is not.
+    """
+    if isinstance(value, kind):
+        if isinstance(value, str):
+            refuse_no_text(name, value)
+        return value
+    raise InvalidInputError(
+        f"{name} is not a {kind.__name__}",
+        do=do or f"Pass a {kind.__name__}.",
+        found=type(value).__name__,
+    )
+
+
+def refuse_other(name: str, value: object, kind: type[Any]) -> None:
+    """Check that a setting is of its kind, or None.
+
+    Raises:
+        InvalidInputError: It is of another, or a negative number.
+    """
+    fits = value is None or isinstance(value, kind)
+    if isinstance(value, bool):  # which is an int too
+        fits = kind is bool
+    elif isinstance(value, int):
+        fits = fits and value >= 0
+    if not fits:
+        wanted = "a non-negative integer" if kind is int else f"a {kind.__name__}"
+        raise InvalidInputError(
+            f"{name} has the wrong type", do=f"Pass {wanted}, or None for the default.", found=value
+        )
+
+
+def refuse_no_text(name: str, value: str) -> None:
+    """Refuse a text that cannot be stored. Raises ``InvalidInputError``."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{name} holds half a letter, which UTF-8 cannot encode",
+            do="Remove the surrogates: text.encode(errors='ignore').decode().",
+            value=value,
+        ) from error

@@ -6,25 +6,26 @@ and every array carries a chunk table that a zarr reader decodes to exactly what
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import batched
-from typing import Any, Protocol, overload
+from typing import Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.amounts import plural
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import IcevirtError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.json import JSON
+from icevirt.model.json import JSON, dump
 from icevirt.model.strings import FoldingStrings, Strings
+
 
 ATTEMPTS = 3
 """Attempts of a task before its job fails; Spark's own default in local mode is 1."""
@@ -174,6 +175,19 @@ class ScannedArray:
     digest: str = ""
     beside: FactsBeside | None = None
 
+    @property
+    def schema(self) -> ArraySchema:
+        """What of it is usually alike in all files of an archive."""
+        return ArraySchema(
+            dimension_names=self.dimension_names,
+            chunk_shape=None if self.whole else self.chunk_shape,
+            data_type=self.data_type,
+            codecs=self.codecs,
+            fill_value=self.fill_value,
+            attributes=self.attributes,
+            contiguous=self.contiguous and not self.whole,
+        )
+
     def zarr_json(
         self,
         *,
@@ -290,11 +304,6 @@ def names_by_group(arrays: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def dump(document: Any) -> bytes:
-    """Write strict JSON, keys in the order given. Raises ``ValueError`` for bare NaN."""
-    return json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
-
-
 _ROWS_AT_ONCE = 4096  # of which files are made
 
 
@@ -359,3 +368,38 @@ class SourceFiles(Sequence[SourceFile]):
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+_TEXTS = 1024  # of schemas that are kept
+
+
+class SchemaTexts:
+    """A cache of `ArraySchema.dumps` for schemas that share all their parts.
+
+    Scanners return the same parts for arrays whose files describe them equally.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[ArraySchema, str]] = {}
+
+    def of(self, array: ScannedArray) -> str:
+        """Return the JSON of an array's schema."""
+        # equal for arrays that share their parts, which stay alive; numbers differ by their
+        # spelling: as keys 0, 0.0, -0.0 and False are one
+        key = (
+            array.dimension_names,
+            None if array.whole else array.chunk_shape,
+            id(array.data_type),
+            tuple(map(id, array.codecs)),
+            repr(array.fill_value),
+            id(array.attributes),
+            array.contiguous,
+        )
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) == _TEXTS:
+                self._known.clear()
+            schema = array.schema
+            # it holds the parts, so that no others get their ids
+            known = self._known[key] = schema, schema.dumps()
+        return known[1]

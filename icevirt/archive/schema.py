@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.scanned import ScannedArray
 from icevirt.model.attributes import Attributes, is_derived, members_of
 from icevirt.model.json import JSON
 
@@ -52,19 +51,6 @@ class ArraySchema:
     fill_value: JSON
     attributes: Attributes = field(default_factory=Attributes)
     contiguous: bool = False  # see `ScannedArray`
-
-    @classmethod
-    def of(cls, array: ScannedArray) -> ArraySchema:
-        """Take the schema of a scanned array."""
-        return cls(
-            dimension_names=array.dimension_names,
-            chunk_shape=None if array.whole else array.chunk_shape,
-            data_type=array.data_type,
-            codecs=array.codecs,
-            fill_value=array.fill_value,
-            attributes=array.attributes,
-            contiguous=array.contiguous and not array.whole,
-        )
 
     @property
     def whole(self) -> bool:
@@ -131,38 +117,6 @@ class ArraySchema:
                     self.attributes.dtypes.get(name),
                 ]
         return facts
-
-
-class SchemaTexts:
-    """A cache of `ArraySchema.dumps` for schemas that share all their parts.
-
-    Scanners return the same parts for arrays whose files describe them equally.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[ArraySchema, str]] = {}
-
-    def of(self, array: ScannedArray) -> str:
-        """Return the JSON of an array's schema."""
-        # equal for arrays that share their parts, which stay alive; numbers differ by their
-        # spelling: as keys 0, 0.0, -0.0 and False are one
-        key = (
-            array.dimension_names,
-            None if array.whole else array.chunk_shape,
-            id(array.data_type),
-            tuple(map(id, array.codecs)),
-            repr(array.fill_value),
-            id(array.attributes),
-            array.contiguous,
-        )
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) == _REMEMBERED:
-                self._known.clear()
-            schema = ArraySchema.of(array)
-            # it holds the parts, so that no others get their ids
-            known = self._known[key] = schema, schema.dumps()
-        return known[1]
 
 
 @lru_cache(64)

@@ -53,7 +53,7 @@ def fact_row(row: int, array: ScannedArray, asked: Fact) -> dict[str, Any]:
         "digest": beside.digest,
         "labels": beside.labels,
         "labels_dtype": beside.labels_dtype,
-        "schema": "" if values is None else ArraySchema.of(values).dumps(),
+        "schema": "" if values is None else values.schema.dumps(),
         "nbytes": len(raw),
         "values": None if values is None else raw,
     }

@@ -31,9 +31,10 @@ from icevirt.archive.scanned import (
     ScannedArray,
     ScannedFile,
     ScanOutcome,
+    SchemaTexts,
     SourceFile,
 )
-from icevirt.archive.schema import SchemaTexts, file_signature
+from icevirt.archive.schema import file_signature
 from icevirt.catalog.facts_beside import fact_row, write_fact_columns
 from icevirt.catalog.parquet import REQUESTED, encode_table, files_of, read_table, telling_damage
 from icevirt.catalog.references import encode

@@ -75,3 +75,8 @@ _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 
 def _refuse(constant: str) -> NoReturn:
     raise NaNError(constant)
+
+
+def dump(document: Any) -> bytes:
+    """Write strict JSON, keys in the order given. Raises ``ValueError`` for bare NaN."""
+    return json.dumps(document, allow_nan=False, ensure_ascii=False).encode()

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from urllib.parse import quote_from_bytes
 
-from icevirt.errors import InvalidInputError
-from icevirt.model.arguments import check
+from icevirt.errors import InvalidInputError, check
 
 ROOT = "/"
 _NO_NAMES = frozenset(("", ".", ".."))

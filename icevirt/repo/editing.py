@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError
+from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError, check
 from icevirt.model import paths
-from icevirt.model.arguments import check, index_row
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.repo.view import SessionMode, View
 from icevirt.versioning import chunk_tables
+from icevirt.versioning.chunk_tables import index_row
 
 if TYPE_CHECKING:  # readers share this module
     from icevirt.repo.commits.change_set import ChangeSet

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from icevirt.errors import RepositoryNotFoundError
+from icevirt.errors import RepositoryNotFoundError, check
 from icevirt.escaping import Pictured, escape_line
-from icevirt.model.arguments import check
 from icevirt.model.config.document import RepositoryConfig, merge_documents
 from icevirt.objects.answers import OnStale
 from icevirt.repo.assets import Assets

@@ -9,10 +9,9 @@ from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from icevirt.errors import ConflictError, NotPickledError, SessionStateError
+from icevirt.errors import ConflictError, NotPickledError, SessionStateError, check
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model import paths
-from icevirt.model.arguments import check
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.editing import Editing

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, check
 from icevirt.ids import ObjectId12
-from icevirt.model.arguments import check
 from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
 

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.objects.answers import OnStale, Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
+from icevirt.versioning.chunk_tables import index_row
 
 if TYPE_CHECKING:
     from icevirt.model.config.containers import VirtualChunkContainer

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.indices import counts_up
@@ -290,3 +291,24 @@ def _names(table: ChunkTable) -> NDArray[np.void]:
         digest = ObjectId8.of_content(raw[begin : begin + size])
         names[row, :8] = np.frombuffer(digest, np.uint8)
     return np.ascontiguousarray(names).view("V12").reshape(-1)
+
+
+def index_row(name: str, value: Sequence[int], ndim: int, path: str) -> NDArray[np.int64]:
+    """Return one number for each dimension of an array as a row, shape (1, ndim).
+
+    Raises:
+        InvalidInputError: There are more or fewer, or something else.
+    """
+    try:
+        row = np.asarray(value)
+    except ValueError:
+        row = np.empty(0, np.object_)
+    is_integer = row.dtype.kind in "iu" or not row.size
+    if row.shape != (ndim,) or not is_integer:
+        raise InvalidInputError(
+            f"{name} must have one integer per dimension",
+            do=f"Pass {ndim} numbers.",
+            path=path,
+            found=value,
+        )
+    return row.astype(np.int64).reshape(1, ndim)

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from icevirt.errors import AlreadyExistsError, ConflictError, InvalidInputError, NodeNotFoundError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, document_of, node_of
 from icevirt.versioning import chunk_tables
+from icevirt.versioning.chunk_tables import index_row
 
 type Hierarchy = MutableMapping[str, Node]
 type Nodes = Mapping[str, Node]

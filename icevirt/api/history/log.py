@@ -18,9 +18,8 @@ from icevirt.archive.reports.history import (
     OperationLog,
     ValueSource,
 )
-from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
+from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError, check
 from icevirt.ids import ObjectId12
-from icevirt.model.arguments import check
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import IDS, OpsLogEntry, RepoInfo, RepoStatusChanged, SnapshotSummary
 from icevirt.repo.authorization import Authorization

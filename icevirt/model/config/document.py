@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from icevirt.errors import FormatError, IcevirtError, StorageError
-from icevirt.model.arguments import check, refuse_other
+from icevirt.errors import FormatError, IcevirtError, StorageError, check, refuse_other
 from icevirt.redaction import redact
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from enum import Enum
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 from typing import Any as Anything
 
-from icevirt.errors import InvalidInputError
-from icevirt.model.arguments import refuse_other
+from icevirt.errors import InvalidInputError, refuse_other
 from icevirt.model.json import JSONObject
 
 

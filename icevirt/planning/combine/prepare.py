@@ -431,7 +431,7 @@ def coordinate(
         shape=values.shape,
         chunk_shape=values.shape,
         zarr_json=scanned.zarr_json(),
-        schema=ArraySchema.of(scanned),
+        schema=scanned.schema,
         files=np.zeros(1, np.int64),
         starts=nowhere,
         lengths=nowhere,

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from icevirt.archive.eras import ERA, MARK, Choice, Era, Eras
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.scanned import ScannedGroup, dump
+from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError, OverlapError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.model.json import dump
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.axis_ends import describe_axes
 from icevirt.planning.combine.combine import combine_prepared, split_rules_of, summaries_of

@@ -20,9 +20,9 @@ from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.joining import NUMBERS
 from icevirt.archive.plan import AxisGrid, Hybrid, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.scanned import dump
 from icevirt.archive.schema import DURATION, MEMBERS, ArraySchema, TimeUnits, differences
 from icevirt.errors import CombineError
+from icevirt.model.json import dump
 from icevirt.planning.combine.cf_packing import PACKING, can_renumber, packing_of
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.remedies import choose, leave_out

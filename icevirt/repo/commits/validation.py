@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
-from icevirt.errors import InvalidInputError
-from icevirt.model import arguments
+from icevirt.errors import InvalidInputError, check, refuse_no_text
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.containers import first_uncovered, prefixes_of
 from icevirt.model.config.document import RepositoryConfig
@@ -132,7 +131,7 @@ def _check_array(path: str, document: dict[str, Any]) -> None:
             shape=facts.shape,
         )
     for name in filter(None, names or ()):
-        arguments.refuse_no_text("the name of a dimension", name)
+        refuse_no_text("the name of a dimension", name)
     encoding = document.get("chunk_key_encoding")
     named = encoding if isinstance(encoding, dict) else {"name": encoding}
     separator = (named.get("configuration") or {}).get("separator", "/")
@@ -154,7 +153,7 @@ def check_chunks(
         InvalidInputError: One has no bytes, or no container covers a location.
     """
     how = "Make one with ChunkTable.virtual or .inlined."
-    arguments.check("chunks", chunks, ChunkTable, do=how)
+    check("chunks", chunks, ChunkTable, do=how)
     empty = (chunks.length == 0) & (chunks.kind != ChunkType.uninitialized)
     if empty.any():
         raise InvalidInputError(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from icevirt.errors import check
 from icevirt.model import repo_info, snapshot
-from icevirt.model.arguments import check
 from icevirt.model.repo_info import IDS
 from icevirt.versioning.history.timestamps import moment
 

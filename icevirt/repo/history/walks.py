@@ -13,9 +13,9 @@ from icevirt.errors import (
     InvalidInputError,
     ObjectNotFoundError,
     SnapshotNotFoundError,
+    check,
 )
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.arguments import check
 from icevirt.model.repo_info import OpsLogEntry, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.repo_info_file import RepoInfoFile

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from icevirt.errors import StorageError
-from icevirt.model.arguments import check
+from icevirt.errors import StorageError, check
 
 MOST_AHEAD = 120_000_000
 """Microseconds that a stamp may be ahead of this machine's clock; readers tolerate 600 seconds."""

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from icevirt.archive.scanned import ScannedArray
-from icevirt.archive.schema import ArraySchema, SchemaTexts
+from icevirt.archive.scanned import ScannedArray, SchemaTexts
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 
@@ -44,7 +43,7 @@ ALIKE = {
 def test_schemas_that_compare_alike_have_texts_of_their_own(odd):
     texts, other = SchemaTexts(), replace(ARRAY, **ALIKE[odd])
     for array in (ARRAY, other, ARRAY, other):
-        assert texts.of(array) == ArraySchema.of(array).dumps()
+        assert texts.of(array) == array.schema.dumps()
 
 
 def test_more_schemas_than_are_remembered_are_reported_right():
@@ -52,5 +51,5 @@ def test_more_schemas_than_are_remembered_are_reported_right():
     texts = SchemaTexts()
     for number in range(3000):
         array = replace(ARRAY, attributes=Attributes(values={"number": number % 1700}))
-        assert texts.of(array) == ArraySchema.of(array).dumps()
+        assert texts.of(array) == array.schema.dumps()
     assert len(texts._known) <= 1024

@@ -21,9 +21,9 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths
 from icevirt.model.paths import problem
 from icevirt.objects.source_access import is_word
-from icevirt.planning.axes.file_labels import NamePattern, is_pattern
-from icevirt.planning.axes.new_dimensions import Labels, variable_of
-from icevirt.planning.axes.placement import spacing_of
+from icevirt.planning.axes.axis import spacing_of
+from icevirt.planning.axes.file_labels import Labels, NamePattern, is_pattern
+from icevirt.planning.axes.new_dimensions import variable_of
 from icevirt.planning.combine.data_vars import DataVars, data_vars_of, refuse_unknown_dimensions
 from icevirt.planning.combine.options import (
     CombineOptions,

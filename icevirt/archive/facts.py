@@ -8,15 +8,24 @@ driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.kinds import KindColumn, NumberColumn, RunColumn, counted, occurring, spread
+from icevirt.archive.kinds import (
+    KindColumn,
+    NumberColumn,
+    RunColumn,
+    counted,
+    joint,
+    occurring,
+    spread,
+)
 from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.schema import ArraySchema
 from icevirt.model.indices import are_all
 from icevirt.model.strings import Strings, gather
 
@@ -397,3 +406,35 @@ class CatalogFacts:
             values=self.values,
             cuts=None if self.cuts is None else self.cuts.take(rows),
         )
+
+
+def distinct(columns: Sequence[Coded]) -> list[NDArray[np.int64]]:
+    """Return the combinations of codes that occur in some columns, each once."""
+    found, _ = joint([e.codes for e in columns], [max(1, len(e.values)) for e in columns])
+    return [*found.T]
+
+
+def variables_of(facts: CatalogFacts) -> Iterator[tuple[str, ArraySchema]]:
+    """Yield each path with each schema that files have it in, once."""
+    arrays = facts.arrays
+    pairs = (each.tolist() for each in distinct((arrays.path, arrays.schema)))
+    for path, code in zip(*pairs, strict=True):
+        yield arrays.path.values[path], ArraySchema.loads(arrays.schema.values[code])
+
+
+def describe_variables(
+    facts: CatalogFacts,
+) -> Iterator[tuple[str, tuple[str | None, ...], Mapping[str, Any]]]:
+    """Yield path, dimensions and attributes of all variables; a path may come several times."""
+    return ((path, s.dimension_names, s.attributes.values) for path, s in variables_of(facts))
+
+
+def listing_groups(facts: CatalogFacts) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and attributes of groups that list coordinates, equal lists once."""
+    found = {
+        (group.path, text): group.attributes.values
+        for row in range(len(facts.files))
+        for group in facts.groups_of(row, saying="coordinates")
+        if isinstance(text := group.attributes.values.get("coordinates"), str)
+    }
+    return ((path, values) for (path, _), values in found.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from functools import lru_cache
 from math import prod
@@ -124,3 +124,18 @@ def joins_badly(
 def has_few(shape: tuple[int, ...], axis: int) -> bool:
     """Say whether a reference to a step along an axis takes more room than its values do."""
     return prod(shape) <= _FEW * shape[axis]
+
+
+def dimensions_of_texts(arrays: Iterable[tuple[Sequence[str | None], bool]]) -> frozenset[str]:
+    """Return the dimensions that are the last one of characters, and that nothing else has.
+
+    Args:
+        arrays: Dimensions of each, and whether its values are characters.
+    """
+    texts: set[str | None] = set()
+    others: set[str | None] = {None}
+    for names, is_text in arrays:
+        if names and is_text:
+            texts.add(names[-1])
+        others.update(names[:-1] if is_text else names)
+    return frozenset(name for name in texts - others if name is not None)

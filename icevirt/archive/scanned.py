@@ -26,7 +26,6 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON, dump
 from icevirt.model.strings import FoldingStrings, Strings
 
-
 ATTEMPTS = 3
 """Attempts of a task before its job fails; Spark's own default in local mode is 1."""
 

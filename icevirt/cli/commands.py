@@ -102,7 +102,7 @@ def _behind(found: Any, *, max_lag: str | None, max_age: str | None) -> int:
 
 
 def _time(given: str | None) -> timedelta | None:
-    from icevirt.planning.axes.placement import duration_of
+    from icevirt.planning.axes.axis import duration_of
 
     if given is None:
         return None

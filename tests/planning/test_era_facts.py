@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from grouping import combine_spec
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
-from icevirt.planning.axes.placement import NOWHERE
+from icevirt.planning.axes.axis import NOWHERE
 from icevirt.planning.combine.prepare import prepare
 from icevirt.planning.eras import group_plan, report
 from icevirt.planning.eras.group_plan import combine_eras

@@ -23,7 +23,7 @@ from icevirt.model.json import JSON, loads
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
 from icevirt.planning.axes.dates import is_date
-from icevirt.planning.axes.new_dimensions import Labels
+from icevirt.planning.axes.file_labels import Labels
 from icevirt.planning.combine.data_vars import data_vars_of
 from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.stored_form import forms_of

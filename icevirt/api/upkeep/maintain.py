@@ -39,7 +39,7 @@ from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo, SnapshotSummary
-from icevirt.planning.axes.placement import duration_of
+from icevirt.planning.axes.axis import duration_of
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import garbage_collection
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only

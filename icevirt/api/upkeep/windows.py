@@ -35,7 +35,7 @@ from icevirt.archive.scanned import SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.json import loads
-from icevirt.planning.axes.placement import duration_of
+from icevirt.planning.axes.axis import duration_of
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Below, Storage
 

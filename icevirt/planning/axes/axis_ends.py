@@ -21,10 +21,10 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings
+from icevirt.planning.axes.axis import NOWHERE, AxisPlacement, NewDimension
 from icevirt.planning.axes.coordinates import coordinate_of, decode
 from icevirt.planning.axes.dates import count_times, write_labels
-from icevirt.planning.axes.new_dimensions import NewDimension
-from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, distinct_firsts, files_along
+from icevirt.planning.axes.placement import distinct_firsts, files_along
 from icevirt.planning.remedies import choose
 from icevirt.planning.times.calendars import CalendarDates, dates_of
 from icevirt.planning.times.units import units_of

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.errors import CombineError, Fix, OverlapError
+from icevirt.planning.axes.axis import NewDimension
 from icevirt.planning.axes.coordinates import Runs
 from icevirt.planning.axes.differing import dimension_apart
 from icevirt.planning.axes.group_order import refuse_other_duplicates
 from icevirt.planning.axes.name_proposals import relative
-from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.overlaps import (
     FileLabels,
     FilePieces,

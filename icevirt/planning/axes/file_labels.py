@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -39,6 +40,9 @@ from icevirt.planning.axes.dates import (
     same_texts,
     spelled,
 )
+
+type Labels = Sequence[str | int | float | date] | str
+
 
 _TOKENS = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\*+|\?|[^{}*?]+", re.DOTALL)
 _FIELD = re.compile(r"\{\{|\}\}|(\{[^{}]*\})", re.DOTALL)

@@ -25,8 +25,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.model.json import JSON
+from icevirt.planning.axes.axis import NOWHERE, AxisSteps
 from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
-from icevirt.planning.axes.placement import NOWHERE, AxisSteps
 from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, Fix, OverlapError
 from icevirt.model import paths
+from icevirt.planning.axes.axis import NOWHERE, AxisPlacement, Placement
 from icevirt.planning.axes.coordinates import Coordinate, coordinates_of_groups
 from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_by, pieces_of
-from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, Placement, place_by
+from icevirt.planning.axes.placement import place_by
 from icevirt.planning.remedies import fix
 
 

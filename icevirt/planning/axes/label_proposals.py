@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
+from icevirt.planning.axes.axis import NewDimension
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.dates import Dates, iso_dates, show_labels
 from icevirt.planning.axes.dimension_scopes import DimensionScopes, lengths_along
 from icevirt.planning.axes.file_labels import NamePattern, readable_paths
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
-from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension, relabel
+from icevirt.planning.axes.new_dimensions import new_dimension, relabel
 from icevirt.planning.axes.placement import along, files_along
-from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.remedies import EVERY, fix
 from icevirt.planning.times.units import parse, units_of
 

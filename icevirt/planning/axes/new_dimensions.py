@@ -9,8 +9,7 @@ other labels too: archives hold files that all say ``time = 0``, and their names
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import date
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.planning.axes.axis import NOWHERE, NewDimension
 from icevirt.planning.axes.coordinates import decode
 from icevirt.planning.axes.dates import (
     Dates,
@@ -29,61 +29,21 @@ from icevirt.planning.axes.dates import (
     dates_of_list,
     is_date,
     plain_date,
-    show_labels,
 )
 from icevirt.planning.axes.dimension_scopes import lengths_along
-from icevirt.planning.axes.file_labels import labels_of_files, refuse_unlabelled
-from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, files_along
+from icevirt.planning.axes.file_labels import Labels, labels_of_files, refuse_unlabelled
+from icevirt.planning.axes.placement import files_along
 from icevirt.planning.remedies import choose, scan_fix
 from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.targets import declare, labels_in_one, storage_of
 from icevirt.planning.times.units import bounds_of, missing_of, units_to_count, why_unread
 
-type Labels = Sequence[str | int | float | date] | str
 """Of each file in the order given, dates too; or a pattern of names, like
 ``{member}_{time:%Y%m}.nc``; or ``regex:PATTERN`` with one group, matched in the file's URL; or
 ``attribute:NAME`` of the file's root group; or ``variable:NAME`` with one value."""
 _VARIABLE = "variable:"
 _KINDS = {"i": np.int64, "f": np.float64, "U": str}
 _NOT_OF_LABELS = ("_FillValue", "missing_value", "coordinates", "bounds", "climatology")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NewDimension:
-    """The labels of a new dimension, and where each file lies along it."""
-
-    name: str
-    cell: NDArray[np.int64]  # (files,)
-    count: int
-    values: NDArray[Any] | None  # (count,) in the order of the dataset; None: it has none
-    attributes: Attributes = field(default_factory=Attributes)
-    variable: str | None = None  # path of the variable that becomes its coordinate, if one does
-    label_variable: str | None = None  # path of the variable that holds the labels
-    is_new: bool = True  # no file has the dimension; else each has one step, and the cell may lack
-
-    @property
-    def axis(self) -> AxisPlacement:
-        """The cells of the files."""
-        new, named = (
-            "stacked along the new dimension",
-            "labels in the place of the files' own along",
-        )
-        return AxisPlacement(
-            dimension=self.name,
-            cell=self.cell,
-            count=self.count,
-            reason=f"{new if self.is_new else named} {self.name!r}",
-            names=() if self.values is None else show_labels(self.values, self.attributes),
-            is_new=self.is_new,
-        )
-
-    def take(self, rows: NDArray[np.int64]) -> NewDimension:
-        """Return the dimension of some files; labels that none of them has are gone."""
-        used, cell = np.unique(self.cell[rows], return_inverse=True)
-        lacking = int((used == NOWHERE).sum())  # the first of them, if any file lacks the dimension
-        used, cell = used[lacking:], cell.astype(np.int64) - lacking
-        values = None if self.values is None else self.values[used]
-        return replace(self, cell=cell, count=len(used), values=values)
 
 
 def new_dimension(

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from icevirt.archive.facts import CatalogFacts, StepCuts
+from icevirt.archive.facts import CatalogFacts, StepCuts, describe_variables
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import AxisSummary
 from icevirt.archive.scanned import ScannedGroup, names_by_group
@@ -23,12 +23,13 @@ from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
+from icevirt.planning.axes.axis import Placement
 from icevirt.planning.axes.axis_ends import describe_axes, summary_of_axis
 from icevirt.planning.axes.group_order import describe_groups
-from icevirt.planning.axes.placement import Placement, as_given
+from icevirt.planning.axes.placement import as_given
 from icevirt.planning.combine import tolerance
 from icevirt.planning.combine.combine_attrs import combine_attributes
-from icevirt.planning.combine.hints import limits_of
+from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import plan_array
 from icevirt.planning.combine.prepare import PreparedFacts, coordinate
@@ -54,7 +55,7 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     """
     facts, times = prepared.facts, prepared.times
     first = as_given(facts, spec.concat_dim)
-    limits = limits_of(facts, spec.tolerance)
+    limits = find_limits(spec.tolerance, describe_variables(facts))
     # files that disagree have no order to speak of
     try:
         members = [*members_of(facts, first, spec, limits)]

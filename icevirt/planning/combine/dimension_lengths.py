@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded
-from icevirt.archive.joining import is_character
-from icevirt.archive.kinds import joint
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, distinct
+from icevirt.archive.joining import dimensions_of_texts, is_character
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.planning.axes.dimension_scopes import DimensionScopes
@@ -42,27 +40,6 @@ def kinds_of(arrays: ArrayColumns) -> list[ArrayKind]:
     columns = (arrays.path, arrays.schema, arrays.shape)
     codes = (each.tolist() for each in distinct(columns))
     return [ArrayKind(*each) for each in zip(*codes, strict=True)]
-
-
-def distinct(columns: Sequence[Coded]) -> list[NDArray[np.int64]]:
-    """Return the combinations of codes that occur in some columns, each once."""
-    found, _ = joint([e.codes for e in columns], [max(1, len(e.values)) for e in columns])
-    return [*found.T]
-
-
-def dimensions_of_texts(arrays: Iterable[tuple[Sequence[str | None], bool]]) -> frozenset[str]:
-    """Return the dimensions that are the last one of characters, and that nothing else has.
-
-    Args:
-        arrays: Dimensions of each, and whether its values are characters.
-    """
-    texts: set[str | None] = set()
-    others: set[str | None] = {None}
-    for names, is_text in arrays:
-        if names and is_text:
-            texts.add(names[-1])
-        others.update(names[:-1] if is_text else names)
-    return frozenset(name for name in texts - others if name is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

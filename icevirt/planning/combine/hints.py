@@ -8,14 +8,19 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, Self
 
-from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.joining import Fact, has_few, is_character, itemsize_of, joins_badly
+from icevirt.archive.joining import (
+    Fact,
+    dimensions_of_texts,
+    has_few,
+    is_character,
+    itemsize_of,
+    joins_badly,
+)
 from icevirt.archive.roles import coordinates_of, resolve
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
-from icevirt.planning.combine.data_vars import describe_variables, gets
-from icevirt.planning.combine.dimension_lengths import dimensions_of_texts
+from icevirt.planning.combine.data_vars import gets
 
 _COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
 _TOLERATED = 1 << 20  # values of a variable that are compared with a tolerance
@@ -262,6 +267,8 @@ def find_limits(
     before what holds for all coordinates: those of dimensions, those that the attribute
     ``coordinates`` names, and the bounds of all.
     """
+    if not tolerance:
+        return {}
     known = list(variables)
     there: dict[str, set[str]] = {}
     for path, _, _ in known:
@@ -283,11 +290,6 @@ def find_limits(
         if limit is not None:
             found[path] = limit
     return found
-
-
-def limits_of(facts: CatalogFacts, tolerance: Mapping[str, float]) -> dict[str, float]:
-    """Return how far variables may differ, by path; others may not at all."""
-    return find_limits(tolerance, describe_variables(facts)) if tolerance else {}
 
 
 def is_named(path: str, names: tuple[str, ...]) -> bool:

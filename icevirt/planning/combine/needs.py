@@ -21,13 +21,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Coded, Counts, Labels
+from icevirt.archive.facts import (
+    ArrayColumns,
+    BesideColumns,
+    CatalogFacts,
+    Coded,
+    Counts,
+    Labels,
+    describe_variables,
+    listing_groups,
+)
 from icevirt.archive.joining import STEP, Fact, Form, cut_along
 from icevirt.archive.kinds import KindColumn, NumberColumn, joint, map_columns, narrow, spread
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.json import JSON
-from icevirt.planning.combine.data_vars import describe_variables, listing_groups
-from icevirt.planning.combine.hints import CombineHints, Recorded, limits_of
+from icevirt.planning.combine.hints import CombineHints, Recorded, find_limits
 
 type IsReferenced = Callable[[str], bool]
 """Given the path of an array: whether a policy wants its chunks to be references."""
@@ -93,7 +101,7 @@ def resolved(
     """
     arrays = facts.arrays
     if hints.tolerant:  # tolerances of coordinates cover their bounds too
-        covered = limits_of(facts, dict.fromkeys(hints.tolerant, 0.0))
+        covered = find_limits(dict.fromkeys(hints.tolerant, 0.0), describe_variables(facts))
         hints = replace(hints, tolerant=tuple(sorted({*hints.tolerant, *covered})))
     kinds, kind = _kinds(arrays)
     hints = hints.with_uneven_texts(each.array for each in kinds)

@@ -14,10 +14,9 @@ import numpy as np
 from icevirt.archive.options import Names, Option, Options, count, mapping, names, one_of
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
+from icevirt.planning.axes.axis import spacing_of
 from icevirt.planning.axes.dates import is_date, plain_date
-from icevirt.planning.axes.file_labels import NamePattern, is_pattern
-from icevirt.planning.axes.new_dimensions import Labels
-from icevirt.planning.axes.placement import spacing_of
+from icevirt.planning.axes.file_labels import Labels, NamePattern, is_pattern
 from icevirt.planning.combine.combine_attrs import CombineAttrs
 from icevirt.planning.combine.data_vars import (
     EVERY,

@@ -19,14 +19,9 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
+from icevirt.planning.axes.axis import AxisPlacement, AxisSteps, Placement
 from icevirt.planning.axes.gaps import Gap, steps_of_label
-from icevirt.planning.axes.placement import (
-    AxisPlacement,
-    AxisSteps,
-    Placement,
-    number_rows,
-    without_spacing,
-)
+from icevirt.planning.axes.placement import number_rows, without_spacing
 from icevirt.planning.combine.cf_packing import OWN, PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec

@@ -13,40 +13,58 @@ import difflib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Counts
+from icevirt.archive.facts import (
+    ArrayColumns,
+    CatalogFacts,
+    Coded,
+    Counts,
+    describe_variables,
+    listing_groups,
+    variables_of,
+)
 from icevirt.archive.plan import ArrayMode, LeftOut, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.archive.roles import coordinates_of
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema, Recoding
-from icevirt.errors import CombineError, Fix
+from icevirt.errors import CombineError, Fix, InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.model.strings import Strings
 from icevirt.planning.axes import candidates, duplicates, overlaps
+from icevirt.planning.axes.axis import NewDimension, Placement
 from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.axes.group_order import with_groups
 from icevirt.planning.axes.label_proposals import label_fixes, odd_names
 from icevirt.planning.axes.new_dimensions import (
-    NewDimension,
     dimension_of_nest,
     new_dimension,
     places_of_nest,
     relabel,
 )
-from icevirt.planning.axes.placement import Placement, place_by_order, place_files
-from icevirt.planning.combine.data_vars import Declared
+from icevirt.planning.axes.placement import place_by_order, place_files
+from icevirt.planning.combine.data_vars import (
+    DimensionRules,
+    find_rule,
+    gets,
+    is_named,
+    refuse_unknown_dimensions,
+    refuse_unknown_names,
+)
 from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.edits.renames import LabelEdits
 from icevirt.planning.remedies import drop_fixes, fix, list_names, scan_fix
 from icevirt.planning.times.recoding import recode_times
+from icevirt.planning.times.units import units_of
 
 _NAMED = 5  # variables in a message
 
@@ -442,3 +460,101 @@ def coordinate(
         expected=1,
         values=values,
     )
+
+
+class Declared:
+    """What the rules make of the arrays of some files."""
+
+    def __init__(
+        self, facts: CatalogFacts, new: Sequence[NewDimension], rules: DimensionRules
+    ) -> None:
+        self._facts = facts
+        self._new = {each.name: each for each in new if each.is_new}
+        self._rules = rules
+        self._of_one_label: dict[str, frozenset[str]] = {}
+        self.schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+        refuse_unknown_dimensions(rules.asked, rules.dimensions)
+        refuse_unknown_names(rules.asked, facts.arrays.path.values)
+
+    def dimensions_of(self, path: str, schema: ArraySchema) -> tuple[str, ...]:
+        """Return the dimensions that an array gets, in the order of the dataset's.
+
+        Raises:
+            InvalidInputError: The coordinate of a dimension is to have another one.
+        """
+        own = schema.dimension_names
+        return tuple(
+            name
+            for name in self._rules.dimensions
+            if name not in own
+            and self._gets(name, path, own)
+            and not self._is_lone(name, path, own)
+        )
+
+    def _gets(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
+        axis, kept = self._new.get(dimension), self._rules.kept
+        if any(each.variable == path for each in self._new.values()):
+            return axis is not None and axis.variable == path
+        words = find_rule(self._rules.asked, dimension)
+        if words is not None and is_named(words, path):
+            if tuple(own) == (paths.name(path),):
+                raise InvalidInputError(
+                    f"{path} is a dimension coordinate and cannot have another dimension",
+                    do="Remove it from data_vars.",
+                    data_vars=list(words),
+                )
+            return True
+        if tuple(own) == (paths.name(path),):
+            return False
+        if words is None and axis is not None and kept.has(dimension) and path in kept.dimensions:
+            return dimension in kept.dimensions[path]
+        if any(each.label_variable == path for each in self._new.values()):
+            return axis is not None and axis.label_variable == path
+        return gets(
+            kept.data_vars if words is None else self._rules.asked,
+            dimension,
+            path,
+            is_new=axis is not None,
+            is_coordinate=path in self._coordinates,
+        )
+
+    def _is_lone(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
+        """Say whether one label has a field alone that gets the dimension by default only."""
+        axis, kept = self._new.get(dimension), self._rules.kept
+        if axis is None or find_rule(self._rules.lasting, dimension) is not None:
+            return False
+        is_label = any(path in (e.variable, e.label_variable) for e in self._new.values())
+        is_placed = not {*own}.isdisjoint((*self._rules.dimensions, *self._times))
+        is_kept = dimension in kept.dimensions.get(path, ())
+        return not (is_label or is_placed or is_kept) and path in self._alone(axis)
+
+    def _alone(self, axis: NewDimension) -> frozenset[str]:
+        """Return the paths of arrays that the files of one label hold, and no others.
+
+        They say nothing of the new dimension, unless all arrays are of that kind.
+        """
+        if axis.name not in self._of_one_label:
+            arrays = self._facts.arrays
+            cell, paths_there = axis.cell[arrays.file], arrays.path.values
+            one = np.zeros(len(paths_there), np.int64)
+            one[arrays.path.codes] = cell
+            others = np.bincount(arrays.path.codes[cell != one[arrays.path.codes]])
+            is_shared = np.zeros(len(paths_there), np.bool_)
+            is_shared[: len(others)] = others > 0
+            alone = frozenset(np.array(paths_there, object)[~is_shared].tolist())
+            shared = {*paths_there} - alone - self._coordinates
+            self._of_one_label[axis.name] = alone if shared else frozenset()
+        return self._of_one_label[axis.name]
+
+    @cached_property
+    def _times(self) -> frozenset[str]:
+        """The dimensions along which values vary in time: fields that have one are data."""
+        return frozenset(
+            paths.name(path)
+            for path, schema in variables_of(self._facts)
+            if units_of(schema.attributes.values) is not None
+        )
+
+    @cached_property
+    def _coordinates(self) -> frozenset[str]:
+        return coordinates_of(describe_variables(self._facts), listing_groups(self._facts))

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, describe_variables
 from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import decode
 from icevirt.planning.axes.differing import ROUNDING, are_integers, rounding_of
-from icevirt.planning.combine.data_vars import describe_variables
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.mismatch import is_about_storage
@@ -111,7 +110,7 @@ def fixes_of(
     """Return how a variable that differs, and all coordinates that do, become equal; none may."""
     if facts.values is None:
         return ()
-    variables = describe_variables(facts)
+    variables = [*describe_variables(facts)]
     owners = {
         bounds: each for each, _, attributes in variables for bounds in bounds_of(each, attributes)
     }

@@ -1,4 +1,4 @@
-"""Find all that differs between files where it must not: values of arrays, and lengths.
+"""Find what differs between files where it must not (values of arrays, lengths), and refuse it.
 
 A refusal names one variable. What it proposes solves all: every variable that has to get a
 dimension, and every dimension that has to be padded.
@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, describe_variables, distinct
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, Fix
+from icevirt.errors import CombineError, Fix, OverlapError
 from icevirt.model import paths
-from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal
-from icevirt.planning.combine.dimension_lengths import FullLengths, distinct
-from icevirt.planning.combine.hints import limits_of
+from icevirt.planning.axes.axis import AxisPlacement, Placement
+from icevirt.planning.combine.data_vars import ALL, MINIMAL, WORDS, DimensionRules, Named, find_rule
+from icevirt.planning.combine.dimension_lengths import FullLengths
+from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.remedies import fix, list_names, of_arguments, scan_fix
 
@@ -49,7 +50,7 @@ def unequal_arrays(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> 
     """Return the arrays without a concatenated dimension that are not known to be equal."""
     placed = {axis.dimension for axis in cells.axes}
     texts = FullLengths.of(facts, ()).texts
-    limits = limits_of(facts, spec.tolerance)
+    limits = find_limits(spec.tolerance, describe_variables(facts))
     found = []
     for array in _list_arrays(facts):
         if array.is_equal or not placed.isdisjoint(array.names):
@@ -156,3 +157,125 @@ def _find_pair(
         if apart.any():
             return (int(rows[0]), int(rows[np.argmax(apart)])), axis
     return (int(rows[0]), int(rows[np.argmax(unlike)])), None
+
+
+def lacking(
+    facts: CatalogFacts,
+    names: Sequence[str | None],
+    rows: tuple[int, int],
+    axes: Sequence[AxisPlacement],
+) -> AxisPlacement | None:
+    """Return the first axis along which two files lie apart and which an array does not have."""
+    one, other = (int(facts.arrays.file[row]) for row in rows)
+    return next(
+        (a for a in axes if a.dimension not in names and a.cell[one] != a.cell[other]), None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unequal:
+    """An array whose values differ between two files, or were not compared."""
+
+    array: Named
+    rows: tuple[int, int]  # of the array in the two files
+    axis: AxisPlacement | None  # that it lacks; None where the files do not lie apart
+    uneven: tuple[str, ...] = ()  # dimensions whose lengths differ
+
+    @property
+    def path(self) -> str:
+        """Of the array."""
+        return self.array[0]
+
+    @property
+    def is_coordinate(self) -> bool:
+        """Whether it is the coordinate of a dimension, which cannot get another one."""
+        return tuple(self.array[1]) == (paths.name(self.path),)
+
+
+def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules) -> CombineError:
+    """Return the error for arrays that must be equal in all files and are not, about the first."""
+    array, rows, axis = found[0].array, found[0].rows, found[0].axis
+    path = array[0]
+    fixes = fixes_of(found, rules)
+    more = {"others": [each.path for each in found[1:]]} if found[1:] else {}
+    places = [facts.place_of(row) for row in rows]
+    found_in: dict[str, Any] = {**more, "first": places[0][0], "other": places[1][0]}
+    lacks = "concatenated dimension" if axis is None else f"dimension {axis.dimension!r}"
+    is_placed = axis is None and not {*rules.dimensions}.isdisjoint(array[1])
+    if not all(facts.arrays.digest[row] for row in rows):
+        others = (
+            "Or list in data_vars the variables that get the dimension; all others are compared."
+        )
+        return CombineError(
+            f"variable {path} does not have the {lacks}, so its values must be equal in all"
+            " files, but the scan did not compare them",
+            do=others if axis is not None and axis.is_new else "",
+            fixes=fixes,
+            variable=path,
+            **found_in,
+        )
+    seen = None if facts.compare is None else facts.compare(places[0], places[1])
+    return (OverlapError if is_placed else CombineError)(
+        f"two files hold different values of {path} for the same steps"
+        if is_placed
+        else f"variable {path} does not have the {lacks}, and its values differ between files",
+        do=f'If they differ by rounding, pass tolerance={{"{paths.name(path)}": DIFFERENCE}}'
+        f" (--tolerance {paths.name(path)}=DIFFERENCE). Files of one grid can also be built on"
+        ' their own, into another group: group="..." (--group NAME).',
+        fixes=fixes,
+        variable=path,
+        **found_in,
+        **(seen or {}),
+    )
+
+
+def fixes_of(found: Sequence[Unequal], rules: DimensionRules) -> list[Fix]:
+    """Return how arrays that are not equal in all files get the dimension, or are left out."""
+    fixes = []
+    given = [each for each in found if each.axis is not None and not each.is_coordinate]
+    if len(given) == len(found):
+        along = dict.fromkeys(each.axis.dimension for each in given if each.axis is not None)
+        price = (
+            f"{list_names([_shorten(each.path) for each in given], _SHOWN)} get the dimension"
+            if len(given) > 1
+            else f"{_shorten(given[0].path)} gets the dimension"
+        )
+        price += f" {', '.join(map(repr, along))}: a value for each step"
+        pad = list(dict.fromkeys(name for each in given for name in each.uneven))
+        more: dict[str, Any] = {"pad": pad} if pad else {}
+        if pad:
+            price += ", its end read as missing where a file has less"
+        made = fix(price, data_vars=remedy(rules, given), **more)
+        kept = rules.kept.dimensions
+        if any(a.dimension not in kept.get(e.path, (a.dimension,)) for e in given if (a := e.axis)):
+            allowed = {**made.arguments, "commit_options": {"allow_changes": True}}
+            made = of_arguments(allowed, f"{price}, which the last build made without")
+        fixes.append(made)
+    they = "these variables are" if len(found) > 1 else f"{_shorten(found[0].path)} is"
+    fixes.append(scan_fix(f"{they} left out", drop_variables=[each.path for each in found]))
+    return fixes
+
+
+def remedy(rules: DimensionRules, found: Sequence[Unequal]) -> Any:
+    """Return the data_vars with which variables get a dimension too, and no other one changes."""
+    by_dimension = {
+        each: words for each in rules.dimensions if (words := find_rule(rules.lasting, each))
+    }
+    for each in found:
+        assert each.axis is not None
+        dimension = each.axis.dimension
+        recorded: tuple[str, ...] = ()
+        if each.axis.is_new:  # what has it by the last build, else by default
+            has = [path for path, names in rules.kept.dimensions.items() if dimension in names]
+            recorded = tuple(_shorten(p) for p in has if paths.name(p) != dimension) or (ALL,)
+        kept = (word for word in by_dimension.get(dimension, recorded) if word != MINIMAL)
+        by_dimension[dimension] = tuple(dict.fromkeys((*kept, _shorten(each.path))))
+    if len(rules.dimensions) == 1:
+        return list(by_dimension[rules.dimensions[0]])
+    return {name: list(words) for name, words in by_dimension.items()}
+
+
+def _shorten(path: str) -> str:
+    """Return the name of a variable where its path says no more."""
+    name = paths.name(path)
+    return name if path.count("/") == 1 and ":" not in name and name not in WORDS else path

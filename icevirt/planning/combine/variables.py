@@ -20,12 +20,11 @@ from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError, OverlapError
 from icevirt.model import paths
 from icevirt.planning.axes import duplicates
-from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.combine import data_vars
+from icevirt.planning.axes.axis import AxisPlacement, Placement
 from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
-from icevirt.planning.combine.unlike_files import ways_to_fit
+from icevirt.planning.combine.unlike_files import Unequal, lacking, refusal, ways_to_fit
 from icevirt.planning.partial import mismatch
 from icevirt.planning.partial.storage_cost import converts, is_storage, permits, signature
 from icevirt.planning.remedies import scan_fix
@@ -312,11 +311,11 @@ def _refuse_twice(
     if twice.any():
         second = int(np.argmax(twice))
         rows = int(member.rows[second - 1]), int(member.rows[second])
-        axis = data_vars.lacking(facts, member.schema.dimension_names, rows, cells.axes)
+        axis = lacking(facts, member.schema.dimension_names, rows, cells.axes)
         if axis is not None and member.size[second - 1] == member.size[second]:
             array = member.path, member.schema.dimension_names
-            unequal = data_vars.Unequal(array=array, rows=rows, axis=axis)
-            raise data_vars.refusal(facts, [unequal], given)
+            unequal = Unequal(array=array, rows=rows, axis=axis)
+            raise refusal(facts, [unequal], given)
         names = [axis.dimension for axis in member.along]
         files = int(facts.arrays.file[rows[0]]), int(facts.arrays.file[rows[1]])
         raise OverlapError(
@@ -351,9 +350,9 @@ def _refuse_repeated(
     if facts.compare(*map(facts.place_of, rows)) is None:
         return
     names = member.schema.dimension_names
-    axis = data_vars.lacking(facts, names, rows, cells.axes)
-    unequal = data_vars.Unequal(array=(member.path, names), rows=rows, axis=axis)
-    raise data_vars.refusal(facts, [unequal], given)
+    axis = lacking(facts, names, rows, cells.axes)
+    unequal = Unequal(array=(member.path, names), rows=rows, axis=axis)
+    raise refusal(facts, [unequal], given)
 
 
 def _refuse_unlike(  # noqa: PLR0917 - the facts of one array

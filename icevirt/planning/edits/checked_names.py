@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, variables_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix, InvalidInputError
 from icevirt.model import paths
-from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.options import COORDINATES, CombineSpec
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.remedies import build_fix, instead

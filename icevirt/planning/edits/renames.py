@@ -26,7 +26,7 @@ from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
-from icevirt.planning.axes.new_dimensions import NewDimension
+from icevirt.planning.axes.axis import NewDimension
 from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
 from icevirt.planning.edits.file_edits import COUNTING, Corrections, FileEdit, convert, statement
 from icevirt.planning.remedies import drop_fix

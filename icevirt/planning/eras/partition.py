@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model import paths
+from icevirt.planning.axes.axis import NOWHERE, Placement
 from icevirt.planning.axes.gaps import can_reserve
-from icevirt.planning.axes.placement import NOWHERE, Placement, as_given
-from icevirt.planning.combine.data_vars import variables_of
+from icevirt.planning.axes.placement import as_given
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.variables import by_path

@@ -16,8 +16,8 @@ from icevirt.archive.plan import BuildPlan, Hybrid, PlannedArray
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
+from icevirt.planning.axes.axis import NOWHERE
 from icevirt.planning.axes.axis_ends import labels_of_files
-from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.combine.combine import combine_prepared
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, describe_variables
 from icevirt.archive.schema import DURATION, ArraySchema, differences
 from icevirt.model import paths
 from icevirt.model.attributes import restore
 from icevirt.planning.combine.dimension_lengths import FullLengths
-from icevirt.planning.combine.hints import limits_of
+from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.variables import by_path
 from icevirt.planning.meaning.grid_mappings import unlike_mappings
@@ -54,7 +54,7 @@ class Grids:
     def of(cls, facts: CatalogFacts, spec: CombineSpec) -> Grids | None:
         """Compare the grids of all files; None where they have the same one."""
         full = FullLengths.of(facts, spec.pad)
-        rounded = limits_of(facts, spec.tolerance)
+        rounded = find_limits(spec.tolerance, describe_variables(facts))
         indices = local_indices(facts)
         found: list[Mapping[str, Any]] = [{}]
         of_row = np.zeros(len(facts.arrays.path), np.int32)

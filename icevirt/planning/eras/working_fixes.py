@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, describe_variables
 from icevirt.archive.options import names
 from icevirt.archive.roles import coordinates_of
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
-from icevirt.planning.combine.data_vars import describe_variables
 from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.planning.remedies import together
@@ -168,7 +167,7 @@ def _keeps_meaning(fix: Fix, facts: CatalogFacts) -> bool:
     dropped = tuple(fix.arguments.get("scan_options", {}).get("drop_variables", ()))
     if not dropped:
         return True
-    known = describe_variables(facts)
+    known = [*describe_variables(facts)]
     if any(names == (paths.name(path),) and is_named(path, dropped) for path, names, _ in known):
         return False
     data = {path for path, _, _ in known} - coordinates_of(known)

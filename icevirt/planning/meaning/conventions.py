@@ -12,12 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError
 from icevirt.planning.combine.combine_attrs import CombineAttrs
-from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.remedies import choose, fix, list_names
 
 type _Said = Mapping[str, Any]  # attributes

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, distinct
 from icevirt.archive.roles import resolve, words_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.candidates import groups_in_order
-from icevirt.planning.combine.dimension_lengths import distinct
 from icevirt.planning.remedies import choose, list_names
 
 _NAMING = "grid_mapping"

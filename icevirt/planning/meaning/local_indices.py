@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.roles import resolve
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
+from icevirt.planning.axes.axis import Placement
 from icevirt.planning.axes.candidates import groups_in_order
-from icevirt.planning.axes.placement import Placement
-from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.remedies import list_names, scan_fix
 from icevirt.planning.times.units import units_of
 

@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 
 from icevirt.archive import kinds
+from icevirt.archive.joining import dimensions_of_texts
 from icevirt.errors import CombineError
-from icevirt.planning.combine.dimension_lengths import (
-    FullLengths,
-    dimensions_of_texts,
-    kinds_of,
-    with_texts_alike,
-)
+from icevirt.planning.combine.dimension_lengths import FullLengths, kinds_of, with_texts_alike
 from unit.planning.scanned_facts import data, facts_of, plan, step
 
 

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError
+from icevirt.planning.axes.axis import NOWHERE, AxisPlacement, Placement
 from icevirt.planning.axes.placement import (
-    NOWHERE,
-    AxisPlacement,
-    Placement,
     as_given,
     data_along,
     files_along,

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError, InvalidInputError
+from icevirt.planning.axes.axis import spacing_of
 from icevirt.planning.axes.coordinates import coordinate_of
-from icevirt.planning.axes.placement import spacing_of, steps_of
+from icevirt.planning.axes.placement import steps_of
 from unit.planning.scanned_facts import DAYS, File, coord, facts_of, plan, shown, step
 
 SECONDS = {"units": "seconds since 2000-01-01"}

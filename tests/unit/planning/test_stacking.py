@@ -7,17 +7,16 @@ from hypothesis import strategies as st
 
 from icevirt.archive.plan import ArrayMode
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.planning.axes.placement import AxisPlacement
+from icevirt.planning.axes.axis import AxisPlacement
 from icevirt.planning.combine.data_vars import (
     DimensionRules,
     Kept,
-    Unequal,
     data_vars_of,
     gets,
     refuse_unknown_dimensions,
     refuse_unknown_names,
-    remedy,
 )
+from icevirt.planning.combine.unlike_files import Unequal, remedy
 from unit.planning.scanned_facts import ZLIB, coord, data, label, plan, shown, step
 
 RUNS = {"labels": {"run": ["a", "b"]}}

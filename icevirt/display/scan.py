@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.reports.build import ArraySummary
+from icevirt.archive.reports.build import ArraySummary, ReferenceCounts
 from icevirt.archive.reports.scan import CatalogSummary, ScanReport
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.display.blocks import (
@@ -27,7 +27,6 @@ from icevirt.display.blocks import (
 from icevirt.display.report import array_table, left_out
 from icevirt.planning.reader_support import name_of, readers_of
 from icevirt.remedy_notation import show_remedy
-from icevirt.repo.summary import reference_counts
 
 
 def scan_report(report: ScanReport) -> RenderableType:
@@ -129,7 +128,7 @@ def summary_of(array: ScannedArray) -> ArraySummary:
         shape=array.shape,
         chunk_shape=array.chunk_shape,
         dimension_names=array.dimension_names,
-        references=reference_counts(array.references),
+        references=ReferenceCounts.of(array.references),
         manifests=0,
         readers=readers_of(array.data_type, array.codecs, shape=array.shape),
     )

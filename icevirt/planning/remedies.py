@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.kinds import joint
-from icevirt.archive.plan import WindowTask
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
@@ -181,10 +180,15 @@ def drop_fixes(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) 
     return []
 
 
-def drop_window_fix(window: WindowTask) -> Fix:
-    """Return a fix that leaves out the variable of which a task writes a part."""
-    names = list(dict.fromkeys(path for path, _ in window.reads)) or [window.source_path]
-    return scan_fix(f"the dataset lacks {window.source_path}", drop_variables=names)
+def drop_window_fix(path: str, reads: Iterable[tuple[str, Any]]) -> Fix:
+    """Return a fix that leaves out the variable of which a task writes a part.
+
+    Args:
+        path: Of the variable in the first file.
+        reads: What the task reads: paths in the files first.
+    """
+    names = list(dict.fromkeys(each for each, _ in reads)) or [path]
+    return scan_fix(f"the dataset lacks {path}", drop_variables=names)
 
 
 def instead(

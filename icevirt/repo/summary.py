@@ -16,7 +16,7 @@ from icevirt.archive.reports.build import (
     RepositorySummary,
 )
 from icevirt.ids import ObjectId12
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkType
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, GroupNode, chunk_extents, document_of
 from icevirt.planning.coverage import (
@@ -106,7 +106,7 @@ def array_summary(assets: Assets, node: ArrayNode, look: Callable[[Strings], Non
     for ref in node.manifests:
         table = assets.read_manifest(ref.object_id).arrays.get(node.id)
         if table is not None:
-            counts += reference_counts(table)
+            counts += ReferenceCounts.of(table)
             look(table.locations.url)
     data_type = metadata["data_type"]
     if isinstance(data_type, dict):
@@ -122,18 +122,6 @@ def array_summary(assets: Assets, node: ArrayNode, look: Callable[[Strings], Non
         references=counts,
         manifests=len(node.manifests),
         readers=readers_of_document(metadata),
-    )
-
-
-def reference_counts(table: ChunkTable) -> ReferenceCounts:
-    """Count references by kind, and their bytes."""
-    virtual = table.kind == ChunkType.virtual
-    return ReferenceCounts(
-        virtual=table.count(ChunkType.virtual),
-        native=table.count(ChunkType.native),
-        inline=table.count(ChunkType.inline),
-        bytes_referenced=int(table.length[virtual].sum()),
-        bytes_stored=int(table.length[~virtual].sum()),
     )
 
 

@@ -101,7 +101,7 @@ def rechunk(  # noqa: PLR0917 - one window and where it comes from
                     path = window.source_path
                     raise CombineError(
                         f"the codecs of {path} do not reproduce the encoded values: {error}",
-                        fixes=[drop_window_fix(window)],
+                        fixes=[drop_window_fix(window.source_path, window.reads)],
                         do="You can also build the files that differ into another group.",
                         variable=path,
                     ) from error

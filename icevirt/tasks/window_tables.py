@@ -451,7 +451,7 @@ def _refuse_unlike(
     if same_values(one, other) is not True:
         raise CombineError(
             f"two files hold different values of {window.source_path} for the same steps",
-            fixes=[drop_window_fix(window)],
+            fixes=[drop_window_fix(window.source_path, window.reads)],
             do="You can also leave one of them out; or, if the files differ along a dimension that"
             " the variable lacks, add that dimension with data_vars (--data-vars"
             f" DIMENSION:{window.source_path}).",

@@ -44,7 +44,6 @@ from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.content_names import naming_variable
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.session import Session
-from icevirt.repo.summary import reference_counts
 from icevirt.repo.view import Context
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import Sink, decode_chunk, encode_chunks, store_large
@@ -157,7 +156,7 @@ def store_tail(
         made, new = future.result()
         tables.append(made)
         chunks[made.array.node.id] = [new.index]
-        counts[made.array.added.path] = reference_counts(new)
+        counts[made.array.added.path] = ReferenceCounts.of(new)
     ids = frozenset(bytes(row) for each in tables for row in each.table.chunk_ids)
     listed = pool.submit(content_names.record, assets.storage, column(ids))
     if joined is not None:

@@ -56,7 +56,7 @@ from icevirt.tasks.collect import (
     sweep,
 )
 from icevirt.versioning.history import garbage_collection as rules
-from icevirt.versioning.history.timestamps import moment
+from icevirt.versioning.history.timestamps import is_old, moment
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 KEEP = "30D"
@@ -230,7 +230,7 @@ class _Maintenance:
         now = head.now()
         safe = now - SAFE_AGE // _MICROSECOND
         folders = work_folders(head.storage)
-        running = [each for each in folders if not rules.is_old(each.last, safe)]
+        running = [each for each in folders if not is_old(each.last, safe)]
         oldest = min((each.first for each in running), default=now)
         return cls(
             dry_run=dry_run,

@@ -31,8 +31,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.layout import BUILDS, WORK
 from icevirt.storage.protocol import Below, ObjectInfo, Storage
 from icevirt.versioning import lookup
-from icevirt.versioning.history.garbage_collection import is_old
-from icevirt.versioning.history.timestamps import moment
+from icevirt.versioning.history.timestamps import is_old, moment
 
 SWEEPS = f"{WORK[0]}/maintenance"
 """Where maintenance of a large repository keeps lists of chunks while it runs."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icevirt.amounts import counted, plural
 from icevirt.errors import Fix
 from icevirt.escaping import Pictured, escape_line
+from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
 from icevirt.model.snapshot import Extent
 
@@ -111,6 +112,18 @@ class ReferenceCounts:
     stored: int = 0  # native or inline: of a plan, where the size of encoded values decides
     bytes_referenced: int = 0  # in source files
     bytes_stored: int = 0  # native and inline, in the repository
+
+    @classmethod
+    def of(cls, table: ChunkTable) -> ReferenceCounts:
+        """Count references by kind, and their bytes."""
+        virtual = table.kind == ChunkType.virtual
+        return cls(
+            virtual=table.count(ChunkType.virtual),
+            native=table.count(ChunkType.native),
+            inline=table.count(ChunkType.inline),
+            bytes_referenced=int(table.length[virtual].sum()),
+            bytes_stored=int(table.length[~virtual].sum()),
+        )
 
     def __add__(self, other: ReferenceCounts) -> ReferenceCounts:
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}

@@ -23,7 +23,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo import layout
 from icevirt.storage.protocol import ObjectInfo, Storage, too_short
-from icevirt.versioning.history.garbage_collection import is_old
+from icevirt.versioning.history.timestamps import is_old
 from icevirt.versioning.id_columns import ID, column, of_names, places
 from icevirt.wire.manifests import manifest
 

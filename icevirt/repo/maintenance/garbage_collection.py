@@ -31,6 +31,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.protocol import Written
 from icevirt.versioning.history import garbage_collection, ops_log
 from icevirt.versioning.history.garbage_collection import Candidates
+from icevirt.versioning.history.timestamps import is_old
 from icevirt.versioning.id_columns import ID, column, of_rows, places
 from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.v1_migration import refuse_v1
@@ -188,9 +189,7 @@ def _find_kept_of_v1(
 
     Files are listed before branches are read: a commit in between has young files.
     """
-    young = list(
-        _files(assets, layout.snapshot, lambda at: not garbage_collection.is_old(at, older_than))
-    )
+    young = list(_files(assets, layout.snapshot, lambda at: not is_old(at, older_than)))
     info = head.read().info
     try:
         return garbage_collection.reachable(info, older_than, [key for key, _ in young])
@@ -219,7 +218,7 @@ def _old(
     assets: Assets, path: _Path, older_than: int, ids: IdRange = (b"", b"")
 ) -> Iterator[tuple[ObjectId12, int]]:
     """Yield the files of one kind that are old enough, with their sizes, in a range of ids."""
-    return _files(assets, path, lambda at: garbage_collection.is_old(at, older_than), ids)
+    return _files(assets, path, lambda at: is_old(at, older_than), ids)
 
 
 def _files(
@@ -322,7 +321,7 @@ def trim(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> OpsLogTrimSum
     old = {
         name: info.size
         for name, info in listed.items()
-        if ops_log.is_backup(name) and garbage_collection.is_old(info.last_modified, older_than)
+        if ops_log.is_backup(name) and is_old(info.last_modified, older_than)
     }
     info = _cut(head, older_than, dry_run=dry_run)
     while (needed := _find_needed(head, info, older_than, dry_run)) is None:

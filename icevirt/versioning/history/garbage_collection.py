@@ -20,8 +20,6 @@ from icevirt.versioning import id_columns
 from icevirt.versioning.lookup import ancestry
 from icevirt.versioning.repo_updates import MAIN
 
-_SECOND = 1_000_000
-
 
 def reachable(
     info: RepoInfo, older_than: int, roots: Iterable[ObjectId12] = ()
@@ -48,15 +46,6 @@ def find_needed_logs(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> set[Obj
     """Return the transaction logs that diffs and rebases need."""
     pruned = (summary.pruned_ancestor_tx_logs or () for summary in snapshots.values())
     return {*snapshots, *(key for keys in pruned for key in keys)}
-
-
-def is_old(last_modified: int, older_than: int) -> bool:
-    """Say whether an object was surely written before a time; both in microseconds.
-
-    A time in whole seconds was cut off: the object may be almost a second younger.
-    """
-    cut = 0 if last_modified % _SECOND else _SECOND
-    return last_modified + cut < older_than
 
 
 @dataclass(frozen=True, slots=True)

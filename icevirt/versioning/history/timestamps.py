@@ -84,3 +84,12 @@ def micros(at: datetime) -> int:
     check("a time", at, datetime, do="Pass a datetime, like datetime(2024, 1, 1, tzinfo=UTC).")
     whole = at.astimezone(UTC).replace(microsecond=0)
     return round(whole.timestamp()) * 1_000_000 + at.microsecond
+
+
+def is_old(last_modified: int, older_than: int) -> bool:
+    """Say whether an object was surely written before a time; both in microseconds.
+
+    A time in whole seconds was cut off: the object may be almost a second younger.
+    """
+    cut = 0 if last_modified % _SECOND else _SECOND
+    return last_modified + cut < older_than

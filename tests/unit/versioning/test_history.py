@@ -12,6 +12,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import ConfigChanged, OpsLogEntry
 from icevirt.versioning import id_columns, repo_updates
 from icevirt.versioning.history import garbage_collection as garbage
+from icevirt.versioning.history import timestamps
 from icevirt.versioning.history.ancestry_graph import graph, lanes
 from icevirt.versioning.history.ops_log import backups_of, trim
 from icevirt.versioning.repo_updates import flags_of, guard, refuse_disabled, set_flag
@@ -43,7 +44,7 @@ def test_snapshots_stay_that_names_or_young_ones_lead_to(info, older_than):
      (5_000_001, 5_000_001, False)],
 )  # fmt: skip
 def test_a_time_in_whole_seconds_may_be_a_second_later(modified, cut, old):
-    assert garbage.is_old(modified, cut) is old
+    assert timestamps.is_old(modified, cut) is old
 
 
 @given(some_ids, some_ids, some_ids)

@@ -13,7 +13,7 @@ import numpy as np
 from icevirt.api.dataset.events import Clock
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.records import RecordedBuild, identity_by
-from icevirt.api.dataset.replacing import rules_in
+from icevirt.api.dataset.replacing import find_undone, rules_in
 from icevirt.api.dataset.scanning import Scan, close_catalog, scan_missing
 from icevirt.api.dataset.stored_tail import ManifestReads
 from icevirt.api.dataset.tail import TailState
@@ -43,8 +43,6 @@ from icevirt.tasks.write_manifests import AddedChunks, WriteTask, add_chunks
 from icevirt.versioning.merge.kept_nodes import (
     Claim,
     attributes_of,
-    find_moved_manifests,
-    losses,
     read_planned_attributes,
     settled,
 )
@@ -245,10 +243,9 @@ def _edited(job: Appending, plan: BuildPlan) -> dict[str, str]:
         replaces=True,
         made=nodes_of(job.assets, job.last, plan.group),
     )
-    moved = job.target.find_rearranged(job.last, find_moved_manifests(job.tip, claim))
     arrays = {array.path: job.tip.node(array.path).user_data for array in plan.arrays}
-    found = settled(job.tip, claim, groups=plan.groups, arrays=arrays)
-    undone = losses(job.tip, claim, found, groups=plan.groups, arrays=arrays, rearranged=moved)
+    groups, last = plan.groups, job.last
+    undone = find_undone(job.target, last, job.tip, claim, groups=groups, arrays=arrays)
     return {each.path: each.what for each in undone if each.path in arrays}
 
 

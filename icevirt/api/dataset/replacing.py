@@ -18,6 +18,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import OTHERS, PlanChange, PlanDifference
 from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot, document_of
 from icevirt.planning.combine.data_vars import Kept, data_vars_of
 from icevirt.planning.edits.file_edits import read_recorded
@@ -32,6 +33,7 @@ from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import (
     Claim,
     KeptNodes,
+    Loss,
     attributes_of,
     coordinates_of,
     find_moved_manifests,
@@ -95,7 +97,7 @@ class Replacing:
             for node in base.below(self.claim.group)
             if isinstance(node, ArrayNode) and self.claim.is_own(node) and document_of(node)
         }
-        changes = [*self._undone(found)]
+        changes = [*self._undone()]
         if record is not None:
             before = record.get("combine", {}).get("edits")
             edits = read_recorded(before), read_recorded(self.edits)
@@ -153,7 +155,7 @@ class Replacing:
         if not self.claim.replaces:
             return ()
         found = self.settled()
-        undone = tuple(change.what for change in self._undone(found))
+        undone = tuple(change.what for change in self._undone())
         if not found.kept:
             return undone
         kept = sorted(found.kept)
@@ -178,28 +180,45 @@ class Replacing:
         )
         return replace(self, claim=replace(self.claim, relabelled=changed))
 
-    def _undone(self, found: KeptNodes) -> list[PlanChange]:
+    def _undone(self) -> list[PlanChange]:
         """Return what the build would undo of the work of others, with the commits that did it."""
-        target, claim, base = self.target, self.claim, self.target.snapshot()
+        target, groups, arrays = self.target, self.plan.groups, self.arrays
         if target.info is None:
             return []
-        assets, last = Assets(target.storage), target.last_build()
-        rearranged = find_moved_manifests(base, claim)
-        if last is not None:
-            rearranged = target.find_rearranged(last, rearranged)
-        undone = losses(
-            base,
-            claim,
-            found,
-            groups=self.plan.groups,
-            arrays=self.arrays,
-            rearranged=rearranged,
-        )
-        known = last_changes(assets, target.info, target.tip, {loss.path for loss in undone})
+        base, last = target.snapshot(), target.last_build()
+        undone = find_undone(target, last, base, self.claim, groups=groups, arrays=arrays)
+        paths = {loss.path for loss in undone}
+        known = last_changes(Assets(target.storage), target.info, target.tip, paths)
         commits: Mapping[str, tuple[str, str]] = {
             path: (str(commit.id), commit.message) for path, commit in known.items()
         }
         return [*changes_of_others(undone, commits)]
+
+
+def find_undone(
+    target: Target,
+    last: SnapshotSummary | None,
+    base: Snapshot,
+    claim: Claim,
+    *,
+    groups: Mapping[str, bytes],
+    arrays: Mapping[str, bytes],
+) -> list[Loss]:
+    """Return what others did since the last build, and a build of some nodes would undo.
+
+    Args:
+        target: The branch.
+        last: The last build of its group.
+        base: What the branch holds.
+        claim: What of it is the build's.
+        groups: zarr.json of the groups that are built, by path.
+        arrays: The same of arrays.
+    """
+    moved = find_moved_manifests(base, claim)
+    if last is not None:
+        moved = target.find_rearranged(last, moved)
+    known = settled(base, claim, groups=groups, arrays=arrays)
+    return losses(base, claim, known, groups=groups, arrays=arrays, rearranged=moved)
 
 
 _ERA = re.compile(r"^/era_[0-9]+(?=/)")
@@ -253,10 +272,8 @@ class Carried:
         documents = {path: node.user_data for path, node in claim.made.items()}
         groups = {p: d for p, d in documents.items() if isinstance(claim.made[p], GroupNode)}
         arrays = {p: d for p, d in documents.items() if p not in groups}
-        moved = target.find_rearranged(last, find_moved_manifests(base, claim))
-        known = settled(base, claim, groups=groups, arrays=arrays)
-        undone = losses(base, claim, known, groups={}, arrays=arrays, rearranged=moved)
-        edited = {each.path: each.what for each in undone if each.path in claim.made}
+        undone = find_undone(target, last, base, claim, groups=groups, arrays=arrays)
+        edited = {each.path: each.what for each in undone if each.path in arrays}
         before = provenance_of(last, target.group) or {}
         record = {name: value for name, value in before.items() if name not in _OF_A_BUILD}
         record.pop("born", None)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any
 
 from icevirt.amounts import plural
@@ -28,51 +29,50 @@ from icevirt.api.choices import (
     shared,
 )
 from icevirt.api.commit_options import BY_KEYWORD, CommitOptions
+from icevirt.api.dataset.change import Dataset, DatasetChange
 from icevirt.api.dataset.events import Clock, long_running, tell_committed
 from icevirt.api.dataset.files_held import (
     CATALOG,
-    Compared,
-    GrowingSources,
+    FileDifferences,
     OnChanged,
+    compare,
     compare_by_index,
-    files_of_build,
+    difference,
     identities_in,
 )
-from icevirt.api.dataset.finish import prepare, promoted, refuse_differences
 from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
-from icevirt.api.dataset.left_out import excluded_from
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import continue_recipe, note_of, recipe_of
-from icevirt.api.dataset.records import KeptRecipe, absent_in, bad_in
+from icevirt.api.dataset.records import KeptRecipe
 from icevirt.api.dataset.scanning import scan_missing
 from icevirt.api.dataset.tail import TailState, tail_of
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import (
     ExecutorStarter,
+    commit_change,
     facts_of,
     is_overtaken,
     report_unchanged,
     until_alone,
-    until_unchanged,
 )
+from icevirt.api.finish import prepare, promote_branch, refuse_differences
 from icevirt.api.recorded import Continued, continue_options
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import is_remembered, remember, remember_places
 from icevirt.api.trust.readable_places import ReadablePlaces, opening_of, places_named
 from icevirt.archive.reports.build import AppendReport, Progress
-from icevirt.archive.scanned import SourceFiles
-from icevirt.catalog.listings import FileListing
 from icevirt.errors import (
     AlreadyExistsError,
     CombineError,
     Fix,
     IcevirtError,
     InvalidInputError,
+    SourcesChangedError,
 )
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, grant_access
-from icevirt.planning.remedies import build_fix, together
+from icevirt.planning.remedies import build_fix, of_arguments, together
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
 
@@ -164,7 +164,7 @@ def append(
         stack.enter_context(grant_access(reach))
         starter = ExecutorStarter(stack, clock, executor)
         with clock.phase("list"):
-            asset = call.go_on(None).choices.scan.asset
+            asset = call.go_on({}).choices.scan.asset
             inputs = None if _is_empty(files) else Inputs(files, asset=asset)
 
         def attempt(number: int) -> AppendReport:
@@ -180,7 +180,7 @@ def append(
             storage, report, values=values, executor=starter.choice, clock=clock
         )
     if commit.promote is not None and report.snapshot_id:
-        promoted(storage, report, commit.promote)
+        promote_branch(storage, report, commit.promote)
     return replace(report, seconds=clock.seconds)
 
 
@@ -199,19 +199,18 @@ class _Call:
     authorize: tuple[str, ...]
     access: Mapping[str, Any] | None = field(default=None, repr=False)
 
-    def look(self) -> Target:
-        return Target.look(self.storage, branch=self.commit.branch, group=self.group, mode="w")
-
     def is_lost(self, error: IcevirtError) -> bool:
         """Say whether an error is that another writer of the same group was first."""
         if isinstance(error, AlreadyExistsError):  # of a first build
-            return self.look().last_build() is not None
+            branch, group = self.commit.branch, self.group
+            target = Target.look(self.storage, branch=branch, group=group, mode="w")
+            return target.last_build() is not None
         return is_overtaken(error)
 
-    def go_on(self, record: Mapping[str, Any] | None) -> Continued:
+    def go_on(self, record: Mapping[str, Any]) -> Continued:
         """Return the options of this call, completed by those of the last build."""
         scan, combine, commit = self.options
-        if record is None:
+        if not record:
             choices = Choices.of(self.concat_dim, scan, combine)
             return Continued(choices=choices, commit=self.commit)
         return continue_options(
@@ -222,7 +221,7 @@ class _Call:
             commit_options=commit,
         )
 
-    def recipe(self, how: Continued, record: Mapping[str, Any] | None) -> KeptRecipe | None:
+    def recipe(self, how: Continued, record: Mapping[str, Any]) -> KeptRecipe | None:
         """Return the recipe of the dataset, with the options of this call."""
         asked = Asked(
             sources=self.files,
@@ -231,22 +230,43 @@ class _Call:
             group=self.group,
             access=self.access,
         )
-        if record is None:
+        if not record:
             return recipe_of(asked)
         given = dict(zip(BY_KEYWORD, self.options, strict=True)) | {"concat_dim": self.concat_dim}
         return continue_recipe(self.storage, record, asked, given)
 
-    def remember(self, recipe: KeptRecipe | None, record: Mapping[str, Any] | None) -> None:
+    def remember(self, recipe: KeptRecipe | None, record: Mapping[str, Any]) -> None:
         """Remember that this user made the recipe, if they made that of the last build."""
-        is_mine = record is None or is_remembered(self.storage.url, str(record.get("recipe")))
+        is_mine = not record or is_remembered(self.storage.url, str(record.get("recipe")))
         if recipe is not None and is_mine:
             remember(self.storage.url, recipe.digest)
 
+    def compare(self, inputs: Inputs | None, dataset: Dataset) -> tuple[FileDifferences, int]:
+        """Compare the files that were named with those of the dataset; count the changed ones.
+
+        Raises:
+            SourcesChangedError: Some changed, and the caller did not say what is to happen.
+        """
+        given = () if inputs is None else outside(self.storage, inputs.files())
+        held = {file.url: file for file in dataset.listing.files}
+        found = compare(given, held, excluded=dataset.excluded)
+        changed = {
+            file.url: difference(file, held[file.url])
+            for file in found.corrected
+            if file.url not in dataset.bad
+        }
+        if changed and self.on_changed == "refuse":
+            raise _refusal_of(changed, len(held))
+        if self.on_changed != "replace":
+            again = tuple(file for file in found.corrected if file.url not in changed)
+            found = replace(found, corrected=again)
+        return found, len(changed)
+
     def report_nothing(
-        self, target: Target, record: Mapping[str, Any] | None, found: Compared, clock: Clock
+        self, dataset: Dataset, found: FileDifferences, changed: int, clock: Clock
     ) -> AppendReport:
-        """Return the report where there is nothing to append."""
-        count, changed = found.known + len(found.changed), len(found.changed)
+        """Return the report where there is nothing to append; ``changed`` files stay."""
+        count = found.known + changed
         why = "no files were named"
         if count:
             these = "this file" if count == 1 else f"these {count:,} files"
@@ -254,14 +274,30 @@ class _Call:
         kept = (f"{plural(changed, 'file')} changed, and stay as they were",) if changed else ()
         report = report_unchanged(
             AppendReport,
-            target,
-            record or {},
+            dataset.target,
+            dataset.record,
             findings=(f"nothing was committed: {why}", *kept),
             seconds=clock.seconds,
-            **_counts_of(found),
+            **_count(found),
         )
         tell_committed(report)
         return report
+
+
+def _refusal_of(changed: Mapping[str, str | None], held: int) -> SourcesChangedError:
+    return SourcesChangedError(
+        f"{len(changed)} of the dataset's {held:,} files changed since it was built",
+        fixes=[
+            of_arguments({"on_changed": "replace"}, "scans them again, and replaces their values"),
+            of_arguments(
+                {"on_changed": "keep"},
+                "appends the others; readers refuse what refers to these",
+            ),
+        ],
+        do="Nothing was appended. You can also build again from all files:"
+        ' icevirt.build(files, repo, mode="w") (icevirt build SOURCES... REPO --mode w).',
+        files=dict(list(changed.items())[:_SHOWN]),
+    )
 
 
 def _is_empty(files: Any) -> bool:
@@ -275,88 +311,81 @@ def _append_once(
     call: _Call, inputs: Inputs | None, starter: ExecutorStarter, clock: Clock, *, is_again: bool
 ) -> AppendReport:
     with clock.phase("list"):
-        target = call.look()
-        last, record = target.last_build(), target.last_record()
-        if record is None:
+        dataset = Dataset.look(
+            call.storage, branch=call.commit.branch, group=call.group, catalog=call.catalog
+        )
+        target, record = dataset.target, dataset.record
+        last = target.last_build()
+        if not record:
             replace(target, mode="w-").refuse_occupied()
-        else:
-            target.refuse_left_behind(record)
         how = call.go_on(record)
-        tail = None if record is None else tail_of(call.storage, record)
+        tail = tail_of(call.storage, record) if record else None
         held = target.find_held_back()[0]
-    is_as_before = record is not None and call.concat_dim is None and not any(call.options)
-    request = Request.of(
-        how.choices,
-        how.commit,
-        group=call.group,
-        storage=call.storage,
-        catalog=call.catalog,
-        mode="w-" if record is None else "w",
+    is_as_before = record and call.concat_dim is None and not any(call.options)
+    request = dataset.request(
+        how,
+        mode="w" if record else "w-",
         progress=clock.step,
         recipe=None if is_as_before else call.recipe(how, record),
         about={"held": held} if held else {},
-        absent=absent_in(record or {}),
     )
     full = NotFlat("the last build recorded no end that files can follow")
-    if tail is not None and record is not None:
-        made = _append_behind(call, inputs, request, target, tail, starter, clock, is_again)
+    if tail is not None:
+        made = _append_behind(call, inputs, request, dataset, tail, starter, clock, is_again)
         if isinstance(made, AppendReport):
             call.remember(request.recipe, record)
             return made
         full = made
     with clock.phase("list"):
-        listing = _NOTHING if record is None else files_of_build(call.storage, record)
-        growing = GrowingSources(
-            storage=call.storage,
-            on_changed=call.on_changed,
-            inputs=inputs,
-            listing=listing,
-            bad=bad_in(record or {}),
-            excluded=excluded_from(call.storage, branch=target.branch, group=target.group),
-        )
-        found = growing.look()
-        again = growing.again(found)
-    if not (found.new or again):
-        return call.report_nothing(target, record, found, clock)
+        found, changed = call.compare(inputs, dataset)
+    if not found.candidates:
+        return call.report_nothing(dataset, found, changed, clock)
     places = ReadablePlaces.of(places_named(call.files, inputs), call.authorize)
-    places.refuse_others(listing.files, repo=call.storage.url, what="append")
-    what = [f"append {plural(len(found.new), 'file')}"] if found.new else []
-    what += [f"replace {plural(len(again), 'file')}"] if again else []
+    places.refuse_others(dataset.listing.files, repo=call.storage.url, what="append")
+    what = [f"append {plural(len(found.added), 'file')}"] if found.added else []
+    what += [f"replace {plural(len(found.corrected), 'file')}"] if found.corrected else []
     message = how.commit.message
     message = ", ".join(what).capitalize() if message is None else message
     request = replace(
         request,
         commit=replace(how.commit, message=message),
-        held=None if record is None else growing.held(found),
         recipe=request.recipe or call.recipe(how, record),
-        also=() if record is None else identities_in(call.catalog, request.options),
+        also=dataset.scans_alike(how) if record else (),
         follows=None if last is None else str(last.id),
     )
+    looks = chain([found], (call.compare(inputs, dataset)[0] for _ in count()))
+
+    def change() -> DatasetChange:
+        now = next(looks)
+        return DatasetChange(
+            listing=dataset.listing, bad=dataset.bad, added=now.added, replaced=now.corrected
+        )
+
     try:
-        report = until_unchanged(request, growing.files, starter, clock)
+        report = commit_change(request, change, starter, clock)
     except CombineError as error:
-        if record is not None:
+        if record:
             error.fixes = tuple(map(_changing_what_is_there, error.fixes))
             error.do = f"{error.do} Nothing was appended.".strip()
-            error.facts |= {"new_files": [file.url for file in found.new[:_SHOWN]]}
+            error.facts |= {"new_files": [file.url for file in found.added[:_SHOWN]]}
         raise
     tell_committed(report)
     call.remember(request.recipe, record)
-    if record is None:
-        notes = (note,) if (note := note_of(call.files)) else ()
+    if record:
+        notes: tuple[str, ...] = (f"all files were planned: {full.why}",)
     else:
-        notes = (f"all files were planned: {full.why}",)
+        notes = (note,) if (note := note_of(call.files)) else ()
     said = facts_of(report) | {"findings": (*report.findings, *notes)}
     said["files_scanned"] += full.scanned
     said["files_reused"] -= full.scanned
-    return AppendReport(**said, **_counts_of(found) | {"files_replaced": len(again)})
+    return AppendReport(**said, **_count(found) | {"files_replaced": len(found.corrected)})
 
 
 def _append_behind(  # noqa: PLR0917 - an append, and what it stands on
     call: _Call,
     inputs: Inputs | None,
     request: Request,
-    target: Target,
+    dataset: Dataset,
     tail: TailState,
     starter: ExecutorStarter,
     clock: Clock,
@@ -368,40 +397,36 @@ def _append_behind(  # noqa: PLR0917 - an append, and what it stands on
         found = compare_by_index(call.storage, tail.pieces, tail.files, given)
         if found is None:
             return NotFlat("files changed since they were appended, or are not in the index")
-        if found.new:
-            excluded = excluded_from(call.storage, branch=target.branch, group=target.group)
-            new = tuple(file for file in found.new if file.url not in excluded)
-            found = replace(found, new=new, excluded=len(found.new) - len(new))
-    if not found.new:
-        return call.report_nothing(target, target.last_record(), found, clock)
-    is_many, count = len(found.new) > FEW, 0
+        if found.added:
+            new = tuple(file for file in found.added if file.url not in dataset.excluded)
+            found = replace(found, added=new, excluded=len(found.added) - len(new))
+    if not found.added:
+        return call.report_nothing(dataset, found, 0, clock)
+    is_many, scanned = len(found.added) > FEW, 0
     if is_many or is_again:
         request = replace(request, also=identities_in(call.catalog, request.options))
     if is_many:
-        scan = request.scan(found.new)
+        scan = request.scan(found.added)
         executor = starter.start(scan.files, call.storage)
         with clock.phase("scan"):
-            count = scan_missing(executor, scan)
+            scanned = scan_missing(executor, scan)
     made = flat_append(
         request,
-        found.new,
-        target=target,
+        found.added,
+        target=dataset.target,
         clock=clock,
         tail=tail,
         scanned_before=is_many or is_again,
     )
     if isinstance(made, NotFlat):
-        return replace(made, scanned=count) if is_many else made
+        return replace(made, scanned=scanned) if is_many else made
     tell_committed(made)
-    return AppendReport(**facts_of(made), **_counts_of(found), flat=True)
+    return AppendReport(**facts_of(made), **_count(found), flat=True)
 
 
-_NOTHING = FileListing(files=SourceFiles(), pieces=())
-
-
-def _counts_of(found: Compared) -> dict[str, Any]:
+def _count(found: FileDifferences) -> dict[str, Any]:
     return {
-        "files_appended": len(found.new),
+        "files_appended": len(found.added),
         "files_replaced": 0,
         "files_known": found.known,
         "files_excluded": found.excluded,

@@ -22,11 +22,12 @@ from icevirt.api.choices import (
     shared,
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
+from icevirt.api.dataset.change import DatasetChange
 from icevirt.api.dataset.events import Clock, long_running, tell_committed
-from icevirt.api.dataset.finish import prepare, promoted, refuse_differences
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import note_of, recipe_of
-from icevirt.api.dataset.transaction import ExecutorStarter, until_unchanged
+from icevirt.api.dataset.transaction import ExecutorStarter, commit_change
+from icevirt.api.finish import prepare, promote_branch, refuse_differences
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.trust.made_here import remember, remember_containers, remember_places
 from icevirt.api.trust.readable_places import opening_of, places_named
@@ -156,7 +157,7 @@ def build_asked(
             progress=clock.step,
             recipe=recipe,
         )
-        report = until_unchanged(request, inputs.files, starter, clock)
+        report = commit_change(request, lambda: DatasetChange(added=inputs.files()), starter, clock)
         places = places_named(asked.named, inputs)
         below = (*places, *commit.places, *prefixes_of(options.allow_references_to))
         report = replace(report, opening=opening_of(report, storage, reach, below))
@@ -170,5 +171,5 @@ def build_asked(
             storage, report, values=commit.verify, executor=starter.choice, clock=clock
         )
     if commit.promote is not None:
-        promoted(storage, report, commit.promote)
+        promote_branch(storage, report, commit.promote)
     return replace(report, seconds=clock.seconds)

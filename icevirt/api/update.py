@@ -24,12 +24,18 @@ from icevirt.api.dataset.differences import (
 )
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.files_held import CATALOG
-from icevirt.api.dataset.finish import refuse_differences
 from icevirt.api.dataset.recipes import choose
 from icevirt.api.dataset.records import digest_of
 from icevirt.api.dataset.transaction import ExecutorStarter, is_overtaken, until_alone
-from icevirt.api.dataset.update_steps import UpdateSteps, VariablesWork
-from icevirt.api.dataset.update_work import UpdateCall, UpdateWork, Vanished, empty_report, look
+from icevirt.api.dataset.update_change import (
+    DatasetUpdate,
+    UpdateCall,
+    Vanished,
+    look,
+    report_nothing,
+)
+from icevirt.api.dataset.variables import VariablesUpdate
+from icevirt.api.finish import refuse_differences
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import remember, remember_places
 from icevirt.api.trust.readable_places import opening_of
@@ -176,7 +182,7 @@ def update(
                 leased(storage, branch=branch, group=call.group, if_running=if_running)
             )
             if other:
-                report = empty_report(call, *look(call))
+                report = report_nothing(call, look(call))
                 note = f"nothing was done: {other} updates this dataset"
                 return replace(report, skipped=other, findings=(note,), seconds=clock.seconds)
         unsettled: set[str] = set()
@@ -217,10 +223,10 @@ def _refuse_beside_variables(call: UpdateCall) -> None:
 def _attempt(
     call: UpdateCall, unsettled: frozenset[str], starter: ExecutorStarter, clock: Clock
 ) -> UpdateReport:
-    target, record = look(call)
+    dataset = look(call)
     how = choose(
         call.storage,
-        record,
+        dataset.record,
         group=call.group,
         recipe=call.recipe,
         trusted=call.trusted,
@@ -228,9 +234,8 @@ def _attempt(
     )
     reach = SourceAccess.of({**how.access, **call.access})
     with grant_access(reach):
-        work = UpdateWork.begun(call, target, record, how, unsettled, clock)
-        steps = VariablesWork.begun(work) if call.variables else UpdateSteps(work=work)
-        report = steps.done(starter, clock)
+        work = DatasetUpdate.begin(call, dataset, how, unsettled, starter, clock)
+        report = VariablesUpdate.begin(work).run() if call.variables else work.run()
         opening = opening_of(report, call.storage, reach, how.places.prefixes)
         report = replace(report, opening=opening)
         verify = work.request.commit.verify

@@ -209,13 +209,13 @@ def test_a_report_opens_no_container_that_only_the_repository_names(call, repo, 
 
 
 def test_a_list_with_odd_urls_is_refused(laced, monkeypatch):
-    from icevirt.api.dataset import update_work
+    from icevirt.api.dataset import change
     from icevirt.archive.scanned import SourceFile, SourceFiles
     from icevirt.catalog.listings import FileListing
 
     odd = SourceFile(url="file:///archive/../etc/x.nc", size=1, last_modified=10**18)
     listing = FileListing(files=SourceFiles([odd]), pieces=())
-    monkeypatch.setattr(update_work, "files_of_build", lambda *_: listing)
+    monkeypatch.setattr(change, "files_of_build", lambda *_: listing)
     with pytest.raises(FormatError, match="no build writes"):
         icevirt.update(laced)
 

@@ -23,7 +23,7 @@ from builds.support import (
     write_days,
 )
 from icevirt import errors
-from icevirt.api.dataset import flat, trial, update_steps
+from icevirt.api.dataset import flat, trial, update_change
 from icevirt.api.dataset.left_out import read_held
 from icevirt.api.dataset.planning import plan_files
 from icevirt.api.dataset.target import Target
@@ -404,7 +404,7 @@ def test_what_an_update_costs_follows_what_is_new(repo, archive, in_process, mon
     monkeypatch.setattr(
         trial, "plan_files", lambda *given, **how: planned.append(1) or plan_files(*given, **how)
     )
-    monkeypatch.setattr(update_steps, "FEW", 2)
+    monkeypatch.setattr(update_change, "FEW", 2)
     for number in range(5):
         write_day(archive / f"odd{number}.nc", 50 + number, nx=9)
     (archive / "bad.nc").write_bytes(b"not yet" * 400)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
 from icevirt.api.choices import outside
-from icevirt.api.dataset.files_held import difference
+from icevirt.api.dataset.files_held import FileDifferences
 from icevirt.api.sources.inputs import Inputs, names_many
 from icevirt.api.trust.readable_places import ReadablePlaces, place_of, source_url
 from icevirt.archive.scanned import SourceFile, SourceFiles
@@ -26,70 +26,6 @@ from icevirt.storage.protocol import Storage
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """How an archive differs from the dataset that is made of it."""
-
-    added: tuple[SourceFile, ...] = ()
-    corrected: tuple[SourceFile, ...] = ()  # as they are now
-    vanished: tuple[SourceFile, ...] = ()  # as the dataset holds them
-    waiting: tuple[SourceFile, ...] = ()  # new or corrected, and perhaps not written to the end
-    known: int = 0  # files that the dataset holds as they are
-    excluded: int = 0  # that the dataset does not hold, and must not
-    rescanned: tuple[SourceFile, ...] = ()  # of the corrected ones: by request alone
-
-    @property
-    def candidates(self) -> tuple[SourceFile, ...]:
-        """The files that are scanned."""
-        return (*self.added, *self.corrected)
-
-
-def changes(
-    listed: Iterable[SourceFile],
-    held: Mapping[str, SourceFile],
-    *,
-    gone: Collection[str],
-    bad: Collection[str] = (),
-    absent: Collection[str] = (),
-    excluded: Collection[str] = (),
-    is_young: Callable[[SourceFile], bool],
-) -> Changes:
-    """Compare files.
-
-    Args:
-        listed: Files of the archive, as they are.
-        held: Files of the dataset, as it holds them, by URL.
-        gone: URLs of files of the dataset that are no longer there.
-        bad: URLs of files of the dataset that could not be scanned; they are tried again.
-        absent: URLs of files of the dataset that were gone before, whose steps read as missing.
-        excluded: URLs of files that must not be added.
-        is_young: Says whether a file may still be written.
-    """
-    added, corrected, waiting, known, left = [], [], [], 0, 0
-    for file in listed:
-        before = held.get(file.url)
-        if before is None and file.url in excluded:
-            left += 1
-            continue
-        is_whole = before is not None and file.url not in bad and file.url not in absent
-        if is_whole and before is not None and difference(file, before) is None:
-            known += 1
-        elif is_young(file):
-            waiting.append(file)
-        elif before is None:
-            added.append(file)
-        else:
-            corrected.append(file)
-    return Changes(
-        added=tuple(added),
-        corrected=tuple(corrected),
-        vanished=tuple(held[url] for url in held if url in gone and url not in absent),
-        waiting=tuple(waiting),
-        known=known,
-        excluded=left,
-    )
 
 
 # -- files that are still written ----------------------------------------------------------------
@@ -206,8 +142,11 @@ def rules_of(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def apply_rules(
-    found: Changes, held: Mapping[str, SourceFile], out: frozenset[str], rules: Mapping[str, str]
-) -> Changes:
+    found: FileDifferences,
+    held: Mapping[str, SourceFile],
+    out: frozenset[str],
+    rules: Mapping[str, str],
+) -> FileDifferences:
     """Leave out provisional files whose final versions are known."""
     if not rules:
         return found
@@ -226,11 +165,11 @@ def apply_rules(
 
 
 def count_rescanned(
-    found: Changes,
+    found: FileDifferences,
     listed: Mapping[str, SourceFile],
     held: Mapping[str, SourceFile],
     patterns: Sequence[str],
-) -> Changes:
+) -> FileDifferences:
     """Count files that are to be scanned again among the corrected ones."""
     there = {file.url for file in (*found.candidates, *found.waiting)}
     more = tuple(

@@ -7,27 +7,23 @@ is compared with its digest in the snapshot; `readable_places` says which files 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from icevirt.api.choices import outside
 from icevirt.api.dataset.records import BUILD_ID, digest_of, identify_files, options_of
-from icevirt.api.sources.inputs import Inputs
 from icevirt.api.trust.readable_places import REBUILD
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import FileListing, Known, look_up, read_listing, write_listing
 from icevirt.catalog.parts import read_scans
 from icevirt.errors import (
     FormatError,
     InvalidInputError,
     ObjectNotFoundError,
-    SourcesChangedError,
     StorageError,
 )
 from icevirt.objects.answers import change
-from icevirt.planning.remedies import build_fix, of_arguments
+from icevirt.planning.remedies import build_fix
 from icevirt.repo.layout import WORK
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Below, Storage
@@ -38,43 +34,26 @@ WORK_FOLDER = f"{WORK[0]}/"
 CATALOG = f"{WORK_FOLDER}catalog/"
 """Where a repository keeps what was scanned of the files of its datasets."""
 
+type OnChanged = Literal["refuse", "replace", "keep"]
+
 _SECOND = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesHeld:
-    """Files that a dataset holds when more are appended; they are not looked at again."""
-
-    listing: FileListing
-    bad: int  # of them, which were left out
-    again: frozenset[str] = frozenset()  # URLs of those that are scanned as they are now
-    urls: frozenset[str] = field(init=False)  # of those that stay as they were
-
-    def __post_init__(self) -> None:
-        """Look up which stay."""
-        stay = frozenset(url for url in self.listing.files.urls if url not in self.again)
-        object.__setattr__(self, "urls", stay)
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.listing.files)
-
-    def others(self, files: Iterable[SourceFile]) -> SourceFiles:
-        """Return the files that are none of these."""
-        return SourceFiles(file for file in files if file.url not in self.urls)
-
-
 def keep_files(
-    storage: Storage, name: str, files: Sequence[SourceFile], held: FilesHeld | None = None
+    storage: Storage, name: str, files: Sequence[SourceFile], kept: FileListing
 ) -> tuple[tuple[str, int], ...]:
     """Write which files a dataset is made of, before the commit that says so.
 
-    Returns the pieces of the list: the name of each, and the row that it begins with.
+    Args:
+        storage: The root of the repository.
+        name: A digest of the files.
+        files: All of them.
+        kept: Those of the list before that stay; it is gone on with if it is the whole list.
+
+    Returns:
+        The pieces of the list: the name of each, and the row that it begins with.
     """
-    # a list without pieces is none that was read, but a part of one
-    is_new = held is None or held.again or not held.listing.pieces
-    grown = None if is_new or held is None else held.listing
+    grown = kept if kept.pieces else None
     if grown is not None and len(grown.files) == len(files):
         if grown.pieces[-1][0] == name:
             return grown.pieces  # the same files, whose list is there
@@ -122,45 +101,72 @@ def _sound(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """Files that a caller named, compared with those of a dataset."""
+class FileDifferences:
+    """How files differ from those that a dataset is made of."""
 
-    new: tuple[SourceFile, ...]
-    known: int
-    changed: Mapping[str, str]  # how, by URL
-    now: tuple[SourceFile, ...]  # those that changed, as they are
+    added: tuple[SourceFile, ...] = ()
+    corrected: tuple[SourceFile, ...] = ()  # as they are now
+    vanished: tuple[SourceFile, ...] = ()  # as the dataset holds them
+    waiting: tuple[SourceFile, ...] = ()  # new or corrected, and perhaps not written to the end
+    known: int = 0  # files that the dataset holds as they are
     excluded: int = 0  # that the dataset does not hold, and must not
+    rescanned: tuple[SourceFile, ...] = ()  # of the corrected ones: by request alone
+
+    @property
+    def candidates(self) -> tuple[SourceFile, ...]:
+        """The files that are scanned."""
+        return (*self.added, *self.corrected)
 
 
 def compare(
-    given: Iterable[SourceFile],
+    listed: Iterable[SourceFile],
     held: Mapping[str, SourceFile],
-    bad: frozenset[str],
-    excluded: frozenset[str] = frozenset(),
-) -> Compared:
-    """Compare files with those of a dataset; a bad file that was repaired counts as new.
+    *,
+    gone: Collection[str] = (),
+    bad: Collection[str] = (),
+    absent: Collection[str] = (),
+    excluded: Collection[str] = (),
+    is_young: Callable[[SourceFile], bool] = lambda _: False,
+) -> FileDifferences:
+    """Compare files.
 
-    Excluded files that it does not hold are none of these.
+    Args:
+        listed: Files of the archive, as they are.
+        held: Files of the dataset, as it holds them, by URL.
+        gone: URLs of files of the dataset that are no longer there.
+        bad: URLs of files of the dataset that could not be scanned; they are tried again.
+        absent: URLs of files of the dataset that were gone before, whose steps read as missing.
+        excluded: URLs of files that must not be added.
+        is_young: Says whether a file may still be written.
     """
-    new, changed, now, known, left = [], {}, [], 0, 0
-    for file in given:
+    added, corrected, waiting, known, left = [], [], [], 0, 0
+    for file in listed:
         before = held.get(file.url)
         if before is None and file.url in excluded:
             left += 1
-        elif before is None:
-            new.append(file)
-        elif (how := difference(file, before)) is None:
+            continue
+        is_whole = before is not None and file.url not in bad and file.url not in absent
+        if is_whole and before is not None and difference(file, before) is None:
             known += 1
+        elif is_young(file):
+            waiting.append(file)
+        elif before is None:
+            added.append(file)
         else:
-            now.append(file)
-            if file.url not in bad:
-                changed[file.url] = how
-    return Compared(new=tuple(new), known=known, changed=changed, now=tuple(now), excluded=left)
+            corrected.append(file)
+    return FileDifferences(
+        added=tuple(added),
+        corrected=tuple(corrected),
+        vanished=tuple(held[url] for url in held if url in gone and url not in absent),
+        waiting=tuple(waiting),
+        known=known,
+        excluded=left,
+    )
 
 
 def compare_by_index(
     storage: Storage, pieces: Sequence[tuple[str, int]], count: int, given: Sequence[SourceFile]
-) -> Compared | None:
+) -> FileDifferences | None:
     """Compare files with those of a dataset without reading which these are.
 
     Args:
@@ -181,7 +187,7 @@ def compare_by_index(
     if Known.perhaps_changed in found:
         return None
     new = tuple(file for file, known in zip(given, found, strict=True) if known is Known.no)
-    return Compared(new=new, known=len(given) - len(new), changed={}, now=())
+    return FileDifferences(added=new, known=len(given) - len(new))
 
 
 def difference(now: SourceFile, before: SourceFile) -> str | None:
@@ -193,79 +199,6 @@ def difference(now: SourceFile, before: SourceFile) -> str | None:
             url=now.url, size=before.size, etag=before.etag, last_modified=now.last_modified
         )
     return change(now, before)
-
-
-def merge(
-    held: Iterable[SourceFile], now: Iterable[SourceFile], new: Iterable[SourceFile]
-) -> SourceFiles:
-    """Return the files of a dataset that grows: those that are scanned again keep their place."""
-    current = {file.url: file for file in now}
-    return SourceFiles(chain((current.get(file.url, file) for file in held), new))
-
-
-type OnChanged = Literal["refuse", "replace", "keep"]
-
-_SHOWN = 5  # files in a message
-
-
-@dataclass(slots=True, kw_only=True)
-class GrowingSources:
-    """The files of a dataset and those that are new, as sources of a build."""
-
-    storage: Storage
-    on_changed: OnChanged
-    inputs: Inputs | None
-    listing: FileListing
-    bad: frozenset[str]
-    excluded: frozenset[str] = frozenset()  # that must not be added
-    _found: Compared | None = None
-
-    def look(self) -> Compared:
-        """List the files that the caller named, and compare them with the files of the dataset.
-
-        Raises:
-            SourcesChangedError: Some changed, and the caller did not say what is to happen.
-        """
-        given = () if self.inputs is None else outside(self.storage, self.inputs.files())
-        held = {file.url: file for file in self.listing.files}
-        found = compare(given, held, self.bad, self.excluded)
-        if found.changed and self.on_changed == "refuse":
-            raise _refusal_of(found, len(held))
-        self._found = found
-        return found
-
-    def again(self, found: Compared) -> tuple[SourceFile, ...]:
-        """Return the files that the dataset held otherwise, and that are scanned again."""
-        if self.on_changed == "replace":
-            return found.now
-        return tuple(file for file in found.now if file.url not in found.changed)
-
-    def held(self, found: Compared) -> FilesHeld:
-        """Return which files the dataset holds."""
-        again = frozenset(file.url for file in self.again(found))
-        return FilesHeld(listing=self.listing, bad=len(self.bad - again), again=again)
-
-    def files(self) -> SourceFiles:
-        """Return all files; a second time, those that the caller named are looked at again."""
-        found = self.look() if self._found is None else self._found
-        self._found = None
-        return merge(self.listing.files, self.again(found), found.new)
-
-
-def _refusal_of(found: Compared, held: int) -> SourcesChangedError:
-    return SourcesChangedError(
-        f"{len(found.changed)} of the dataset's {held:,} files changed since it was built",
-        fixes=[
-            of_arguments({"on_changed": "replace"}, "scans them again, and replaces their values"),
-            of_arguments(
-                {"on_changed": "keep"},
-                "appends the others; readers refuse what refers to these",
-            ),
-        ],
-        do="Nothing was appended. You can also build again from all files:"
-        ' icevirt.build(files, repo, mode="w") (icevirt build SOURCES... REPO --mode w).',
-        files=dict(list(found.changed.items())[:_SHOWN]),
-    )
 
 
 def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.dataset.files_held import FilesHeld
 from icevirt.api.dataset.records import KeptRecipe, as_choice, digest_of, hints_of, identity_of
 from icevirt.api.dataset.replacing import rules_of
 from icevirt.api.dataset.scanning import Scan, close_catalog
@@ -64,7 +63,6 @@ class Request:
     nest: NestedSources | None = None
     plan: str = ""  # digest of the plan that is to be built; "" for whatever plan the files make
     progress: Callable[[Progress], None] | None
-    held: FilesHeld | None = None  # which of the files the dataset holds already; None: none
     recipe: KeptRecipe | None = None  # that is kept with the dataset
     about: Mapping[str, JSON] = field(default_factory=dict)  # what the snapshot says beside it
     absent: frozenset[str] = frozenset()  # URLs of files whose steps stay, without their values
@@ -157,6 +155,11 @@ class Planned:
     facts: CatalogFacts
     spec: CombineSpec
     plan: BuildPlan
+
+    @property
+    def is_referring(self) -> bool:
+        """Whether the files refer to others, in which values lie."""
+        return self.facts.places is not self.facts.files.url
 
 
 def plan_files(

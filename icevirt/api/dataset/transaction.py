@@ -21,6 +21,7 @@ import numpy as np
 
 from icevirt.amounts import plural
 from icevirt.api.choices import outside
+from icevirt.api.dataset.change import DatasetChange
 from icevirt.api.dataset.events import Clock, tell
 from icevirt.api.dataset.files_held import CATALOG, keep_files
 from icevirt.api.dataset.planning import Request, plan_files
@@ -47,7 +48,7 @@ from icevirt.api.dataset.writing import (
     refuse_losses,
     write_all,
 )
-from icevirt.api.storing import StoringAgain
+from icevirt.api.storing import StoredArrays, StoringAgain
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.reports.build import (
     ArraySummary,
@@ -157,19 +158,20 @@ def is_overtaken(error: IcevirtError) -> bool:
     return ran_twice or isinstance(error, ConflictError)
 
 
-def until_unchanged(
-    request: Request, files: Callable[[], SourceFiles], starter: ExecutorStarter, clock: Clock
+def commit_change(
+    request: Request, change: Callable[[], DatasetChange], starter: ExecutorStarter, clock: Clock
 ) -> BuildReport:
     """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned.
 
-    ``files`` lists the files, also when some changed since they were listed.
+    ``change`` says what is to become of the files, also when some changed since it said so.
     """
     rescans = _RESCANS if request.commit.rescan_changed else 0
     while True:
         with clock.phase("list"):
-            found = outside(request.storage, files())
+            found = change()
+            files = outside(request.storage, found.files())
         try:
-            return _attempt(request, found, starter, clock)
+            return _attempt(request, found, files, starter, clock)
         except SourcesChangedError as error:
             if not rescans:
                 raise
@@ -178,13 +180,17 @@ def until_unchanged(
 
 
 def _attempt(
-    request: Request, files: SourceFiles, starter: ExecutorStarter, clock: Clock
+    request: Request,
+    change: DatasetChange,
+    files: SourceFiles,
+    starter: ExecutorStarter,
+    clock: Clock,
 ) -> BuildReport:
-    storage, commit, held = request.storage, request.commit, request.held
+    storage, commit = request.storage, request.commit
     with clock.phase("list"):
         group = request.spec.group
         target = Target.look(storage, branch=commit.branch, group=group, mode=request.mode)
-    known, bad = (0, 0) if held is None else (held.count, held.bad)
+    known, bad = len(change.kept.files), change.bad_kept
     allowed = bad_files_allowed(request.choices.scan.max_bad_files, len(files) - known) + bad
     of_files = digest_of(identify_files(files))
     inputs = request.digest(target.group, of_files)
@@ -217,7 +223,7 @@ def _attempt(
         executor = starter.start(files, record, scan.catalog)
     try:
         with job_tags(storage.url, build_id):
-            report = _run(job, request, of_files, executor, clock)
+            report = _run(job, request, change, of_files, executor, clock)
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
@@ -341,7 +347,7 @@ def without_record[R: BuildReport](report: R, record: Below) -> R:
     return report
 
 
-def write_and_check(
+def write_plan(
     executor: Executor,
     job: Job,
     plan: BuildPlan,
@@ -349,10 +355,14 @@ def write_and_check(
     clock: Clock,
     *,
     referring: bool,
-) -> list[WriteResult]:
+    storing: StoringAgain,
+) -> tuple[list[WriteResult], StoredArrays]:
     """Write all objects of the plan, those again that vanish until the sources are looked at.
 
     Files that are ``referring`` to others lead there, and these are looked at too.
+
+    Returns:
+        What was written, and the arrays, of which ``storing`` says which are stored.
 
     Raises:
         BuildError: References are missing, or objects vanish faster than they are written.
@@ -369,8 +379,10 @@ def write_and_check(
             if referring:
                 refuse_changed_targets(executor, job, plan)
             # the last look of all, as another process may collect garbage meanwhile
-            if not have_vanished(job, results):
-                return results
+            is_there = not have_vanished(job, results)
+        if is_there:
+            made, files = arrays_of(plan, results), files_of(results)
+            return results, storing.stored(executor, clock, made, files)
         tell("objects-vanished", logging.WARNING, repo=job.target.storage.url)
     raise BuildError(
         "objects that were just written have disappeared",
@@ -379,8 +391,13 @@ def write_and_check(
     )
 
 
-def _run(
-    job: Job, request: Request, of_files: str, executor: Executor, clock: Clock
+def _run(  # noqa: PLR0917 - a build, and what it is made of
+    job: Job,
+    request: Request,
+    change: DatasetChange,
+    of_files: str,
+    executor: Executor,
+    clock: Clock,
 ) -> BuildReport:
     """Run a build from its scan to its commit."""
     with clock.phase("scan"):
@@ -416,7 +433,7 @@ def _run(
         findings = (*replacing.findings(), *storing.findings, *planned.closed.findings)
     spec, bad, ends = planned.spec, planned.closed.bad, ends_of(plan, facts.files, facts.arrays)
     labels = labels_at_ends(planned.plan, facts)  # of files where they were scanned
-    referring = facts.places is not facts.files.url
+    referring = planned.is_referring
     del planned, facts  # as large as the plan, and nothing of it is needed any more
     job.scan.files.fold()  # while tasks run, the memory is theirs
     give_back()
@@ -425,11 +442,11 @@ def _run(
     if moved or request.choices.edits.function is not None:
         record = record.below(f"items/{digest_of(identify_files(moved), digest_of_plan(plan))}/")
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
-    if request.held is not None:
-        sources = request.held.others(sources)
+    sources = change.pick_others(sources)
     writing = replace(job, record=record)
-    results = write_and_check(executor, writing, plan, sources, clock, referring=referring)
-    stored = storing.stored(executor, clock, arrays_of(plan, results), files_of(results))
+    results, stored = write_plan(
+        executor, writing, plan, sources, clock, referring=referring, storing=storing
+    )
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
         recorded = _record_of(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
@@ -439,7 +456,7 @@ def _run(
         if request.recipe is not None:
             keep_recipe(job.target.storage, request.recipe)
             recorded["recipe"] = request.recipe.digest
-        pieces = keep_files(job.target.storage, of_files, job.scan.files, request.held)
+        pieces = keep_files(job.target.storage, of_files, job.scan.files, change.kept)
         recorded["tail"] = leave_tail(job.target.storage, job.scan, plan, ends, pieces)
         snapshot_id = commit(
             replacing,

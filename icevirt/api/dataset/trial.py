@@ -153,7 +153,7 @@ def _forget_files(scan: Scan, known: CatalogLookup, at: NDArray[np.int64]) -> st
 _PER_TASK = 64  # files
 
 
-def same_layout(
+def find_same_layout(
     executor: Executor, request: Request, before: Sequence[SourceFile], now: Sequence[SourceFile]
 ) -> frozenset[str]:
     """Return the URLs of files that are described as they were before they changed.

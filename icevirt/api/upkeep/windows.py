@@ -18,38 +18,30 @@ from numpy.typing import NDArray
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.datastore import dataset_of
 from icevirt.api.dataset import left_out
+from icevirt.api.dataset.change import Dataset, DatasetChange
 from icevirt.api.dataset.events import Clock
-from icevirt.api.dataset.files_held import CATALOG, FilesHeld, files_of_build, identities_in
 from icevirt.api.dataset.left_out import exclude
 from icevirt.api.dataset.planning import Request, plan_files
-from icevirt.api.dataset.records import concat_dims, provenance_of, recipe_or_none
+from icevirt.api.dataset.records import concat_dims, recipe_or_none
 from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.transaction import ExecutorStarter, until_unchanged
+from icevirt.api.dataset.transaction import ExecutorStarter, commit_change
 from icevirt.api.recorded import continue_options
 from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.reports.upkeep import WindowChange
-from icevirt.archive.scanned import SourceFiles
-from icevirt.catalog.listings import FileListing
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.json import loads
 from icevirt.planning.axes.axis import duration_of
 from icevirt.repo.repository import Repository
-from icevirt.storage.protocol import Below, Storage
+from icevirt.storage.protocol import Storage
 
 
-@dataclass(slots=True, kw_only=True)
-class DatasetFiles:
-    """The files of a dataset, and what a build of some of them takes."""
+@dataclass(frozen=True, kw_only=True)
+class DatasetFiles(Dataset):
+    """A dataset that is built without some of its files."""
 
-    storage: Storage
-    branch: str
-    group: str
-    target: Target
-    record: Mapping[str, Any]  # of the last build
-    listing: FileListing
     starter: ExecutorStarter
     clock: Clock
 
@@ -71,34 +63,23 @@ class DatasetFiles:
                 lie elsewhere than below the prefixes.
             FormatError: The list is damaged.
         """
-        target = Target.look(storage, branch=branch, group=group, mode="w")
-        group, last = target.group, target.last_build()
-        record = None if last is None else provenance_of(last, group)
-        if record is None:
+        known = Dataset.look(storage, branch=branch, group=group)
+        if not known.record:
             raise InvalidInputError(
                 "no build made this group, so that it is unknown which files it is made of",
                 do="Name the group of a dataset that icevirt built.",
                 branch=branch,
-                group=group,
+                group=known.target.group,
             )
-        target.refuse_left_behind(record)
-        listing, places = files_of_build(storage, record), ReadablePlaces.of(prefixes)
-        places.refuse_others(listing.files, repo=storage.url, what="call")
+        places = ReadablePlaces.of(prefixes)
+        places.refuse_others(known.listing.files, repo=storage.url, what="call")
         return cls(
-            storage=storage,
-            branch=branch,
-            group=group,
-            target=target,
-            record=record,
-            listing=listing,
+            target=known.target,
+            record=known.record,
+            catalog=known.catalog,
             starter=starter,
             clock=clock,
         )
-
-    @property
-    def bad(self) -> frozenset[str]:
-        """Files that were left out."""
-        return frozenset(url for url, _, _ in self.record.get("bad_files", ()))
 
     def plan(self) -> BuildPlan:
         """Plan the dataset of all its files.
@@ -107,14 +88,15 @@ class DatasetFiles:
             InvalidInputError: The build had options that only a caller may give.
         """
         # files that are gone have their steps all the same
-        request = replace(self._request(self.listing.files, message=""), absent=frozenset())
+        request = self._request(absent=frozenset())
         scan = request.scan(self.listing.files, bad=len(self.bad))
-        executor = self.starter.start(self.listing.files, self.storage)
+        target = self.target
+        executor = self.starter.start(self.listing.files, target.storage)
         with self.clock.phase("scan"):
             scan, _ = scan_and_infer(executor, scan, request.choices.inferring)
         with self.clock.phase("plan"):
-            target = Target.look(self.storage, branch=self.branch, group=self.group, mode="w")
-            return plan_files(request, executor, scan, target, build_id="").plan
+            now = Target.look(target.storage, branch=target.branch, group=target.group, mode="w")
+            return plan_files(request, executor, scan, now, build_id="").plan
 
     def without(
         self, gone: Collection[str], *, message: str, allow_changes: bool = False
@@ -126,44 +108,40 @@ class DatasetFiles:
             CombineError: The other files do not combine.
             InvalidInputError: No file would be left.
         """
-        files = SourceFiles(file for file in self.listing.files if file.url not in gone)
-        if not len(files):
+        change = DatasetChange(listing=self.listing, bad=self.bad, removed=gone)
+        if not len(change.kept.files):
             raise InvalidInputError(
                 "no file of the dataset would be left",
                 do="Delete its group instead.",
-                group=self.group,
+                group=self.target.group,
             )
-        request = self._request(files, message=message)
-        commit = replace(request.commit, allow_changes=allow_changes)
-        held = left_out.read_held(self.storage, self.target.find_held_back()[0])
-        if len(rest := left_out.without(held, gone)) < len(held):
-            about = {"held": left_out.keep_held(self.storage, rest)} if rest else {}
-            request = replace(request, about=about)
+        storage, about = self.target.storage, {}
+        if name := self.target.find_held_back()[0]:
+            held = left_out.read_held(storage, name)
+            rest = left_out.without(held, gone)
+            if len(rest) < len(held):
+                name = left_out.keep_held(storage, rest) if rest else ""
+            about = {"held": name} if name else {}
+        request = self._request(about=about)
+        commit = replace(request.commit, allow_changes=allow_changes, message=message)
         request = replace(request, commit=commit)
-        return until_unchanged(request, lambda: files, self.starter, self.clock)
+        return commit_change(request, lambda: change, self.starter, self.clock)
 
-    def _request(self, files: SourceFiles, *, message: str) -> Request:
+    def _request(self, **more: Any) -> Request:
         how = continue_options(
             self.record,
             concat_dim=None,
             scan_options=None,
             combine_options=None,
-            commit_options={"branch": self.branch, **({"message": message} if message else {})},
+            commit_options={"branch": self.target.branch},
         )
-        bad = sum(file.url in self.bad for file in files) if self.bad else 0
-        return Request.of(
-            how.choices,
-            how.commit,
-            group=self.group,
-            storage=self.storage,
-            catalog=Below(self.storage, CATALOG),
+        return self.request(
+            how,
             progress=self.clock.step,
-            held=FilesHeld(listing=FileListing(files=files, pieces=()), bad=bad),
-            recipe=recipe_or_none(self.storage, self.record),
-            about={} if (name := self.target.find_held_back()[0]) == "" else {"held": name},
-            also=identities_in(Below(self.storage, CATALOG), how.choices.scanner),
-            absent=frozenset(self.record.get("combine", {}).get("absent") or ()),
+            recipe=recipe_or_none(self.target.storage, self.record),
+            also=self.scans_alike(how),
             expected=frozenset({"steps"}),
+            **more,
         )
 
 
@@ -259,7 +237,8 @@ class Behind:
         if not self.change.is_due:
             return self.change
         files, change = self.files, self.change
-        exclude(files.storage, self.gone, why="window", branch=files.branch, group=files.group)
+        target = files.target
+        exclude(target.storage, self.gone, why="window", branch=target.branch, group=target.group)
         report = files.without(
             self.gone,
             message=f"Drop {change.steps_dropped:,} steps behind the window of {change.window}",
@@ -280,7 +259,7 @@ def behind(window: Window, files: DatasetFiles) -> Behind:
         raise UnsupportedError(
             "a dataset with eras cannot be kept to a window",
             do="Build it from the files of the window, into another group.",
-            group=files.group,
+            group=files.target.group,
         )
     along = concat_dims(files.record)
     dimension = window.dimension or (along[0] if along else "")
@@ -293,7 +272,7 @@ def behind(window: Window, files: DatasetFiles) -> Behind:
     values = _labels(files, dimension)
     first = int(np.argmax(window.keeps(values, dimension)))
     change = WindowChange(
-        group=files.group,
+        group=files.target.group,
         dimension=dimension,
         window=window.text,
         first=str(values[0]),
@@ -331,8 +310,8 @@ def behind(window: Window, files: DatasetFiles) -> Behind:
 
 def _labels(files: DatasetFiles, dimension: str) -> NDArray[Any]:
     """Return the labels of a dimension, as the branch shows them."""
-    session = Repository.open(files.storage).readonly_session(files.branch)
-    ds = dataset_of(IcevirtStore(session), session.snapshot, files.group, {})
+    session = Repository.open(files.target.storage).readonly_session(files.target.branch)
+    ds = dataset_of(IcevirtStore(session), session.snapshot, files.target.group, {})
     if dimension not in ds.variables:
         raise InvalidInputError(
             "the dimension has no coordinate to count from",

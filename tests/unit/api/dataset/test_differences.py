@@ -3,13 +3,13 @@
 import pytest
 
 from icevirt.api.dataset.differences import (
-    changes,
     find_superseded,
     refuse_many,
     rules_of,
     seconds_of,
     young,
 )
+from icevirt.api.dataset.files_held import compare
 from icevirt.api.dataset.trial import UNTRIED, misfits
 from icevirt.archive.reports.upkeep import UpdateReport
 from icevirt.archive.scanned import SourceFile
@@ -28,7 +28,7 @@ def names(files):
 
 def found(listed, held, **options):
     known = {"gone": (), "is_young": lambda _: False} | options
-    return changes(listed, {each.url: each for each in held}, **known)
+    return compare(listed, {each.url: each for each in held}, **known)
 
 
 def test_files_are_new_corrected_gone_or_as_they_were():

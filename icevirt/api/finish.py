@@ -82,7 +82,7 @@ def refuse_differences[Report: BuildReport](
     return report
 
 
-def promoted(storage: Storage, report: BuildReport, promote: str) -> None:
+def promote_branch(storage: Storage, report: BuildReport, promote: str) -> None:
     """Move the branch to the new snapshot.
 
     Raises:

@@ -161,10 +161,10 @@ def computing_meta(func: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that dask may call without data, to learn what it returns."""
 
     @wraps(func)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         return _nothing() if kwargs.pop("computing_meta", False) else func(*args, **kwargs)
 
-    return called
+    return call
 
 
 def _nothing() -> Any:

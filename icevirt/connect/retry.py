@@ -171,7 +171,7 @@ def on_store[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
         return patiently(bucket, url, act)
     except StorageError as error:
         if is_refusal(error):
-            bucket.renewed_in_vain()
+            bucket.note_vain_renewal()
         raise
 
 

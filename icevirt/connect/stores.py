@@ -85,9 +85,9 @@ class Bucket:
             InvalidInputError: The options or credentials do not make a store.
             UnauthorizedError: Its requests would go where credentials may not be sent.
         """
-        return self._confirmed().store
+        return self._open_allowed().store
 
-    def _confirmed(self) -> _Store:
+    def _open_allowed(self) -> _Store:
         """Return the open store, whose requests go where they may.
 
         Options were checked before. This is the one place where credentials and a server meet, so
@@ -113,7 +113,7 @@ class Bucket:
             InvalidInputError, UnauthorizedError: As `store` does.
             StorageError: The function that returns them failed.
         """
-        provider = self._confirmed().provider
+        provider = self._open_allowed().provider
         return None if provider is None else provider()
 
     def renew(self, refused: Any) -> bool:
@@ -124,9 +124,9 @@ class Bucket:
         """
         return isinstance(self.credentials, Refreshable) and _stores.renew(self, refused)
 
-    def renewed_in_vain(self) -> None:
+    def note_vain_renewal(self) -> None:
         """Remember that new credentials were refused: it may be about the object."""
-        _stores.renewed_in_vain(self)
+        _stores.note_vain_renewal(self)
 
 
 def bucket_of(
@@ -208,7 +208,7 @@ class _Stores:
             self._open[bucket, 0] = _open(replace(bucket, credentials=fresh))
             return True
 
-    def renewed_in_vain(self, bucket: Bucket) -> None:
+    def note_vain_renewal(self, bucket: Bucket) -> None:
         """Renew nothing for a while."""
         with self._lock:
             self._in_vain[bucket] = time.monotonic() + _IN_VAIN

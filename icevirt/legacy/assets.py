@@ -158,7 +158,7 @@ class OldAssets(Assets):
     def _open_manifest(self, key: ObjectId12) -> None:
         """Return nothing: what is left out of a manifest is known when it is decoded."""
 
-    def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
+    def decode_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
         with layout.naming(layout.manifest(key)):
             tables = decode.manifest(raw, self.encoding, key)

@@ -139,7 +139,7 @@ class OldRepoState(OldRepository):
         return containers_in_use(self.info.config or {}, urls)[0]
 
     @override
-    def authorized_containers(
+    def authorize_containers(
         self, document: Mapping[str, Any], prefixes: Iterable[str]
     ) -> dict[str, dict[str, Any]]:
         from icevirt.legacy.containers import authorized_containers

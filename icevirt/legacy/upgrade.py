@@ -218,7 +218,7 @@ class SnapshotCopier:
         ids = np.unique(of_rows(table.chunk_ids))
         sizes = self._there.find(ids)
         wanted = ids[(sizes >= 0) & (self._done.find(ids) != sizes)]
-        self._done = self._done.joined(wanted, self._there.find(wanted))
+        self._done = self._done.join(wanted, self._there.find(wanted))
         self.findings.copied += len(wanted)
         self.findings.copied_bytes += int(self._there.find(wanted).sum())
         if self._dry_run or not len(wanted):
@@ -430,7 +430,7 @@ def _deleted_tag(current: RepoState, name: str) -> ObjectId12 | None:
         case OldRepoState() if name in current.paths.tags:
             return current.target(current.paths.tags[name])
         case V1RepoState():
-            return current.files.deleted_tag(name)
+            return current.files.find_deleted_tag(name)
         case _:
             return None
 

@@ -422,7 +422,7 @@ class Staleness:
             self._verifiable += is_verifiable
             self._unverifiable += not is_verifiable
 
-    def found(self, change: StorageError) -> None:
+    def treat(self, change: StorageError) -> None:
         """Treat a file that is not what was scanned.
 
         Raises:

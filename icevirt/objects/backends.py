@@ -147,7 +147,7 @@ class _Tries:
                 self._is_renewed = True
                 return 0.0
             if self._is_renewed:
-                bucket.renewed_in_vain()
+                bucket.note_vain_renewal()
             facts = refused.facts
             reason = str(facts.get("reason") or facts.get("status") or facts.get("kind"))
             given = not isinstance(self._bucket.credentials, FromEnv | Anonymous)
@@ -303,9 +303,9 @@ def site_for(prefix: str, store: ObjectStoreConfig | None, credentials: Any) -> 
     renewable = None
     match credentials:
         case HttpCredentials():
-            headers |= credentials.sent()
+            headers |= credentials.reveal()
         case FromNetrc():
-            headers |= credentials.of_host(urlsplit(prefix).hostname or "").sent()
+            headers |= credentials.of_host(urlsplit(prefix).hostname or "").reveal()
         case Refreshable(provider="http"):
             renewable = credentials
         case None | NoCredentials("http") | Anonymous("http") | FromEnv("http"):

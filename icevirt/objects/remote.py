@@ -120,7 +120,7 @@ class Fetch:
         columns = made.source.tolist(), made.begin.tolist(), made.end.tolist()
         return [(self._objects[n], begin, end) for n, begin, end in zip(*columns, strict=True)]
 
-    def arrived(self, request: int, answer: ObjectBytes | Exception, give: Give) -> None:
+    def take(self, request: int, answer: ObjectBytes | Exception, give: Give) -> None:
         """Take the answer of one request; give what is complete with it."""
         self._answers[request] = answer
         for at in self._waiting[request]:
@@ -171,9 +171,9 @@ async def fetch_async(
 
     async def one(number: int, answer: Awaitable[ObjectBytes]) -> None:
         try:
-            fetch.arrived(number, await answer, give)
+            fetch.take(number, await answer, give)
         except Exception as error:  # noqa: BLE001 - the caller gets it
-            fetch.arrived(number, error, give)
+            fetch.take(number, error, give)
 
     made = [source.get_async(begin, end) for source, begin, end in fetch.targets()]
     if len(made) == 1:
@@ -193,14 +193,14 @@ def fetch_all(
         found[row] = known
     targets = fetch.targets()
     if len(targets) == 1:  # no thread is needed to wait for one
-        fetch.arrived(0, _try(lambda: targets[0][0].get(*targets[0][1:])), found.__setitem__)
+        fetch.take(0, _try(lambda: targets[0][0].get(*targets[0][1:])), found.__setitem__)
         return found
     waited = [
         HOSTS.submit(source.reach.host, lambda s=source, b=begin, e=end: s.get(b, e))  # type: ignore[misc]
         for source, begin, end in targets
     ]
     for number, future in enumerate(waited):
-        fetch.arrived(number, _try(future.result), found.__setitem__)
+        fetch.take(number, _try(future.result), found.__setitem__)
     return found
 
 

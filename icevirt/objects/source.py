@@ -257,14 +257,14 @@ class RemoteSource(OpenedSource):
     def _get(self, begin: int, end: int) -> ObjectBytes:
         answer = self._reach.get(self._key, begin, end, self._check)
         if self._meta is not None and len(answer.body) != end - begin:
-            raise self._changed(answer.meta)
+            raise self._note_change(answer.meta)
         return answer
 
     def _check(self, meta: Meta) -> None:
         if self._meta is not None and meta != self._meta:
-            raise self._changed(meta)
+            raise self._note_change(meta)
 
-    def _changed(self, meta: Meta) -> StaleReferenceError:
+    def _note_change(self, meta: Meta) -> StaleReferenceError:
         self._change = StaleReferenceError(
             "the file changed during the scan",
             do="Scan it again when it no longer changes.",

@@ -140,7 +140,7 @@ class Site:
             except RefusedError as refusal:
                 renewed += 1
                 if renewed > _RENEWALS or not asked.renew(refusal.status):
-                    raise asked.denied(refusal.reason) from None
+                    raise asked.denial(refusal.reason) from None
             except TryAgainError as trouble:
                 failed += 1
                 wait = _pause(failed) if trouble.wait is None else trouble.wait
@@ -256,7 +256,7 @@ class _FileRequest:
             fields = {} if response is None else answers.fields_of(response.headers)
             found = None if response is None else answers.range_of(response, fields)
             if response is not None and found is not None and response.length is not None:
-                meta = self._checked(response, found, fields)
+                meta = self._check(response, found, fields)
                 body = await exchange.read(response.length)
                 answer = ObjectBytes(meta=meta, begin=self.begin, body=body)
         except (OSError, http.client.HTTPException) as error:
@@ -281,7 +281,7 @@ class _FileRequest:
         assert self.token is not None, "refusals concern tokens"
         return TOKENS.of(self.site.renewable).renew(self.token, status)
 
-    def denied(self, reason: str) -> StorageError:
+    def denial(self, reason: str) -> StorageError:
         """Return the error of a server that refuses these credentials, or everyone."""
         given = any(name.lower() == "authorization" for name, _ in self.site.headers)
         known = given or self.token is not None or bool(self.query)
@@ -335,7 +335,7 @@ class _FileRequest:
         found = answers.range_of(response, fields)
         if found is None:
             return self._without_bytes(response, fields)
-        meta = self._checked(response, found, fields)
+        meta = self._check(response, found, fields)
         expected = int(found[2]) + 1 - self.begin
         with _talking():  # the end of chunks is looked for, too
             body = response.read(expected + 1 if response.chunked else expected)
@@ -343,7 +343,7 @@ class _FileRequest:
             raise TryAgainError("the answer ended too early")
         return answers.exact_bytes(self.url, meta, self.begin, self.begin + expected, body)
 
-    def _checked(self, response: HTTPResponse, found: re.Match[str], fields: Fields) -> Meta:
+    def _check(self, response: HTTPResponse, found: re.Match[str], fields: Fields) -> Meta:
         """Return what the head of an answer says of the file, if it is the range and the file."""
         begin, end, size = int(found[1]), int(found[2]) + 1, found[3]
         last = self.end if size == "*" else min(self.end, int(size))
@@ -371,7 +371,7 @@ class _FileRequest:
         if status in (404, 410):
             raise answers.not_found(self.url, reason=reason)
         if status in (401, 403, 407):
-            raise self.denied(reason)
+            raise self.denial(reason)
         if status in (200, 206):
             raise self._other_bytes(response)
         raise answers.unreachable(self.url, reason=reason, tries=1)

@@ -120,7 +120,7 @@ class Assets:
 
     def read_manifest(self, key: ObjectId12) -> Manifest:
         """Return a manifest without keeping it; raises as `snapshot` does."""
-        return self.decoded_manifest(key, self.manifest_file(key))
+        return self.decode_manifest(key, self.manifest_file(key))
 
     def manifest_to_rewrite(self, key: ObjectId12) -> Manifest:
         """Return a manifest as `read_manifest` does, from memory if this process wrote it.
@@ -129,9 +129,9 @@ class Assets:
             FormatError: Its bytes are not those that its name was made of.
         """
         found: Manifest | None = self._cache.find(("written", key))
-        return found or self.decoded_manifest(key, self.manifest_file(key, compares=True))
+        return found or self.decode_manifest(key, self.manifest_file(key, compares=True))
 
-    def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
+    def decode_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
         with layout.naming(layout.manifest(key)):
             return _same(key, OpenManifest(raw).decode())
@@ -305,7 +305,7 @@ class HeldObjects:
         self._free -= len(body)
         self._held[path] = body
 
-    def taken(self) -> dict[str, bytes]:
+    def take(self) -> dict[str, bytes]:
         """Return what is held, by path, and hold it no longer."""
         held, self._held = self._held, {}
         self._free = _MOST_HELD

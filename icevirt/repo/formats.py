@@ -43,7 +43,7 @@ class OldRepository(ABC):
         """Return the narrowest containers that cover locations of virtual chunks."""
 
     @abstractmethod
-    def authorized_containers(
+    def authorize_containers(
         self, document: Mapping[str, Any], prefixes: Iterable[str]
     ) -> dict[str, dict[str, Any]]:
         """Return the containers of a configuration, and one for each prefix that a caller names."""

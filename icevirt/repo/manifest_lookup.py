@@ -168,14 +168,14 @@ class ManifestLookup:
         """Keep the tables of a manifest that was just written, as if they had been read."""
         self._whole.put(("manifest", key), *_index(arrays))
 
-    def held(self, key: ObjectId12) -> IndexedManifest | None:
+    def find_held(self, key: ObjectId12) -> IndexedManifest | None:
         """Return the tables of a manifest if they are in memory."""
         found: IndexedManifest | None = self._whole.find(("manifest", key))
         return found
 
     def is_at_hand(self, key: ObjectId12, node: ObjectId8, rows: int) -> bool:
         """Say whether `find` looks up so many chunks in memory, in about a millisecond."""
-        if self.held(key) is not None:
+        if self.find_held(key) is not None:
             return True
         searched: _Searched | None = self._searched.find(key)
         if searched is None or not searched.is_worth(rows):
@@ -185,7 +185,7 @@ class ManifestLookup:
 
     def find(self, key: ObjectId12, node: ObjectId8, index: NDArray[np.int64]) -> FoundRows:
         """Look chunks of an array up by their indices, shape (k, ndim). Raises as `whole` does."""
-        whole = self.held(key)
+        whole = self.find_held(key)
         if whole is None:
             if (searched := self._to_search(key, len(index))) is not None:
                 with layout.naming(layout.manifest(key)):
@@ -200,7 +200,7 @@ class ManifestLookup:
     def _to_search(self, key: ObjectId12, rows: int) -> OpenManifest | None:
         """Return a manifest if searching it for so many rows is the cheaper way."""
 
-        def opened() -> tuple[_Searched | None, int]:
+        def open_searched() -> tuple[_Searched | None, int]:
             if (manifest := self._open(key)) is None:
                 return None, 0
             self._lately.put(key, True, _DECODED * manifest.num_chunk_refs)
@@ -208,7 +208,7 @@ class ManifestLookup:
 
         searched: _Searched | None = self._searched.find(key)
         if searched is None and not self._lately.find(key):
-            searched = self._searched.get(key, opened)
+            searched = self._searched.get(key, open_searched)
         if searched is None or not searched.is_worth(rows):
             return None
         searched.cost += _cost(rows)

@@ -199,7 +199,7 @@ class RepoInfoFile:
     ) -> RepoInfo | None:
         """Apply edits to what was read; None if another writer changed it meanwhile."""
         if not isinstance(current, RepoObject):
-            for path, body in () if held is None else held.taken().items():
+            for path, body in () if held is None else held.take().items():
                 self.storage.put(path, body)
             return current.swap(edits)
         after, backups = self._apply(current.info, current.raw, edits)
@@ -250,7 +250,7 @@ class RepoInfoFile:
                 self.watch.check(self.storage, path, now)
             before = {}
         if held is not None:
-            before |= held.taken()
+            before |= held.take()
         outcome = self.storage.put_if(layout.REPO, body, was=was.version, after=before)
         if isinstance(outcome, LostRace):
             if outcome.perhaps_first_written and self._is_built_upon(after, backups, was):

@@ -153,7 +153,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
         persisted = dict(info.config or {})
         document = copy.deepcopy(merge_documents(persisted, given))
         if (old := old_of(current)) and credentials:  # its own ones cover whole schemes
-            containers = old.authorized_containers(document, credentials)
+            containers = old.authorize_containers(document, credentials)
             document["virtual_chunk_containers"] = containers
         options = RepositoryOptions(
             on_stale=on_stale, content_addressed_chunks=content_addressed_chunks

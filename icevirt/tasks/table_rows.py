@@ -102,7 +102,7 @@ class TableShare:
                     body = raw.result()
                     del raw
                     waiting += [fetch(each) for each in islice(left, 1)]
-                    manifest = self.assets.decoded_manifest(piece.manifest, body)
+                    manifest = self.assets.decode_manifest(piece.manifest, body)
                     for array in piece.arrays:
                         table = manifest.arrays.get(array.node_id)
                         if table is not None and len(table := self._clip(array, table)):

@@ -133,9 +133,9 @@ class _Flex:
             return self._vector(at, width, depth)
         if _FIRST_FIXED <= kind <= _LAST_FIXED:
             size, which = divmod(kind - _FIRST_FIXED, 3)
-            return self._typed(FlexType[_NUMBERS[which]], at, width, size + 2)
+            return self._read_typed(FlexType[_NUMBERS[which]], at, width, size + 2)
         if kind in _ELEMENTS:
-            return self._typed(_ELEMENTS[FlexType(kind)], at, width, self._size(at, width))
+            return self._read_typed(_ELEMENTS[FlexType(kind)], at, width, self._size(at, width))
         raise Damage("a FlexBuffers type that JSON lacks", at)
 
     def _size(self, at: int, width: int) -> int:
@@ -149,7 +149,7 @@ class _Flex:
         types = self._bytes(at + size * width, size)
         return [self._value(at + n * width, width, types[n], depth + 1) for n in range(size)]
 
-    def _typed(self, kind: FlexType, at: int, width: int, size: int) -> list[JSON]:
+    def _read_typed(self, kind: FlexType, at: int, width: int, size: int) -> list[JSON]:
         packed = kind << 2  # strings of a typed vector have one-byte sizes
         return [self._value(at + n * width, width, packed, MAX_DEPTH) for n in range(size)]
 
@@ -192,7 +192,7 @@ def dumps(value: JSON) -> bytes:
     width = max(_fitting([root], len(writer.out)), 1)
     writer.pad(width)
     slot = len(writer.out)
-    writer.out += root.packed(slot, width) + bytes((root.type_byte(width), width))
+    writer.out += root.pack(slot, width) + bytes((root.type_byte(width), width))
     return bytes(writer.out)
 
 
@@ -213,7 +213,7 @@ class _Value:
             return _width(2 * (number if number >= 0 else ~number))
         return _width(slot - self.value if self.type in _OFFSETS else self.value)
 
-    def packed(self, slot: int, width: int) -> bytes:
+    def pack(self, slot: int, width: int) -> bytes:
         """Return the bytes to store at ``slot``."""
         if self.type == FlexType.float:
             return struct.pack(_FLOATS[width], self.value)
@@ -276,7 +276,7 @@ class _Writer:
         self.out += len(keys).to_bytes(key_width, "little")
         key_vector = _Value(FlexType.vector, len(self.out), key_width)
         for key in keys:
-            self.out += key.packed(len(self.out), key_width)
+            self.out += key.pack(len(self.out), key_width)
         return self._vector(values, key_vector)
 
     def _vector(self, values: list[_Value], keys: _Value | None = None) -> _Value:
@@ -285,11 +285,11 @@ class _Writer:
         width = _fitting(values, len(self.out), before=before, first=keys)
         self.pad(width)
         if keys is not None:
-            self.out += keys.packed(len(self.out), width) + keys.width.to_bytes(width, "little")
+            self.out += keys.pack(len(self.out), width) + keys.width.to_bytes(width, "little")
         self.out += len(values).to_bytes(width, "little")
         start = len(self.out)
         for value in values:
-            self.out += value.packed(len(self.out), width)
+            self.out += value.pack(len(self.out), width)
         self.out += bytes(value.type_byte(width) for value in values)
         return _Value(FlexType.vector if keys is None else FlexType.map, start, width)
 

@@ -36,7 +36,7 @@ def found(assets, key, *index):
 def searches(assets, key):
     """Return how many lookups of two chunks there are until a manifest is decoded."""
     count = 0
-    while assets.lookup.held(key) is None and count < 100:
+    while assets.lookup.find_held(key) is None and count < 100:
         found(assets, key, 3, 4)
         count += 1
     return count
@@ -47,9 +47,9 @@ def test_a_manifest_is_decoded_when_searching_it_has_cost_as_much(assets):
     wanted = (5, ROWS - 1, ROWS, 5, 0)
     first = found(assets, key, *wanted)
     assert first[0] == [0, 1, 3, 4]
-    assert assets.lookup.held(key) is None
+    assert assets.lookup.find_held(key) is None
     assert 2 < searches(assets, key) < 20
-    assert assets.lookup.held(key) is not None
+    assert assets.lookup.find_held(key) is not None
     assert found(assets, key, *wanted) == first
 
 
@@ -62,7 +62,7 @@ def test_many_chunks_at_once_are_looked_up_in_decoded_tables(assets):
     key = put(assets)
     there, table = assets.lookup.find(key, NODE, np.arange(ROWS)[:, None])
     assert len(there) == len(table) == ROWS
-    assert assets.lookup.held(key) is not None
+    assert assets.lookup.find_held(key) is not None
 
 
 def test_a_manifest_that_had_to_make_room_and_is_opened_again_is_decoded():
@@ -71,9 +71,9 @@ def test_a_manifest_that_had_to_make_room_and_is_opened_again_is_decoded():
     assets = Assets(storage, cache_bytes=4 << 20)  # a searched one takes more than its quarter
     for key in (one, other):
         found(assets, key, 3)
-        assert assets.lookup.held(key) is None
+        assert assets.lookup.find_held(key) is None
     found(assets, one, 3)
-    assert assets.lookup.held(one) is not None
+    assert assets.lookup.find_held(one) is not None
 
 
 def test_manifests_that_do_not_fit_together_are_searched_again():
@@ -83,7 +83,7 @@ def test_manifests_that_do_not_fit_together_are_searched_again():
     assets = Assets(storage, cache_bytes=2 << 20)
     for key in 2 * keys:
         assert found(assets, key, 7)[0] == [0]
-        assert assets.lookup.held(key) is None
+        assert assets.lookup.find_held(key) is None
 
 
 def test_an_array_that_the_manifest_does_not_hold_has_no_chunks(assets):
@@ -119,7 +119,7 @@ def test_threads_find_the_same_while_a_manifest_is_decoded(assets, monkeypatch):
     for thread in threads:
         thread.join()
     assert not wrong
-    assert assets.lookup.held(key) is not None
+    assert assets.lookup.find_held(key) is not None
 
 
 @given(manifests, st.booleans())
@@ -129,7 +129,7 @@ def test_what_a_commit_keeps_of_a_manifest_is_what_its_file_says(arrays, timed):
     storage = MemoryStorage()
     writer, held = Assets(storage), HeldObjects(storage)
     key = writer.put_manifest(arrays, held).id
-    for path, body in held.taken().items():
+    for path, body in held.take().items():
         storage.put(path, body)
     read = {
         node: meaning(table) for node, table in Assets(storage).read_manifest(key).arrays.items()

@@ -61,7 +61,7 @@ class ReferenceLocator:
 
     @cached_property
     def _source(self) -> Callable[[str, str, int], File]:
-        return lru_cache(_FILES)(self._granted)
+        return lru_cache(_FILES)(self._open)
 
     @cached_property
     def _authorizer(self) -> Authorizer:
@@ -124,7 +124,7 @@ class ReferenceLocator:
     def _file(self, places: Locations, row: int) -> File:
         return self._source(places.url[row], places.etag[row], int(places.last_modified[row]))
 
-    def _granted(self, url: str, etag: str, last_modified: int) -> File:
+    def _open(self, url: str, etag: str, last_modified: int) -> File:
         from icevirt.objects.authorize import LocalGrant
 
         grant, checksum = self._authorizer.grant(url), Checksum(etag, last_modified)
@@ -132,7 +132,7 @@ class ReferenceLocator:
             return Source(grant, checksum, self._staleness)
         from icevirt.objects.remote import object_of
 
-        return object_of(grant, checksum, self._staleness.found)
+        return object_of(grant, checksum, self._staleness.treat)
 
 
 class InMemory(NamedTuple):
@@ -201,7 +201,7 @@ class InSource(NamedTuple):
             offset=self.offset,
             length=self.length,
             checksum=self.source.checksum,
-            on_stale=self.source.staleness.found,
+            on_stale=self.source.staleness.treat,
         )
 
 

@@ -75,9 +75,9 @@ class NetworkBatcher:
             self._timer = None
         wanted, self._held = self._held, []
         self._due = 0
-        self._start(self._fetched(wanted), self._tasks)
+        self._start(self._fetch(wanted), self._tasks)
 
-    async def _fetched(self, wanted: Sequence[Wanted]) -> None:
+    async def _fetch(self, wanted: Sequence[Wanted]) -> None:
         loop = get_running_loop()
         began = loop.time()
 
@@ -188,12 +188,12 @@ class ReadAhead:
     def _fetch(self, reading: _Reading, part: RemoteRange, start: int) -> None:
         stop = start + reading.size
 
-        def arrived(task: Task[ObjectBytes]) -> None:
+        def check_length(task: Task[ObjectBytes]) -> None:
             if not task.cancelled() and task.exception() is None:
                 reading.is_over |= len(task.result().body) < stop - start
 
         task = self._start(part.source.get_async(start, stop), self._tasks)
-        task.add_done_callback(arrived)
+        task.add_done_callback(check_length)
         window = _Window(start, stop, task, get_running_loop().time() + _OLD)
         reading.windows = [*reading.windows[-1:], window]
 

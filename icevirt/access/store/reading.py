@@ -221,7 +221,7 @@ class _ArrayLookup:
 
     def _rows(self, key: ObjectId12, chunks: NDArray[np.int64]) -> list[Row | None]:
         """Look up chunks of one manifest: one by one if it is decoded, and else together."""
-        if (held := self._assets.lookup.held(key)) is None:
+        if (held := self._assets.lookup.find_held(key)) is None:
             there, table = self._assets.lookup.find(key, self.node.id, chunks)
             rows = dict(zip(there.tolist(), range(len(there)), strict=True))
             return [(table, rows[place]) if place in rows else None for place in range(len(chunks))]

@@ -120,9 +120,9 @@ class RequestBatcher:
 
         task = start_task(_or_error(work, wanted, len(waiting)), self._tasks)
         # called even where the task was cancelled before it began
-        task.add_done_callback(partial(self._looked_up, waiting, arrays, loop))
+        task.add_done_callback(partial(self._answer_looked_up, waiting, arrays, loop))
 
-    def _looked_up(
+    def _answer_looked_up(
         self,
         waiting: Sequence[_Waiting],
         arrays: set[str],

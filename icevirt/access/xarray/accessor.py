@@ -77,7 +77,7 @@ class IcevirtAccessor:
         """
         from icevirt.access.value_source import value_source
 
-        opened = self._opened(
+        opened = self._require_opened(
             "one that was computed has no source. Or call icevirt.source(repo, variable, at={...})."
         )
         path = paths.join(opened.group, variable)
@@ -100,7 +100,7 @@ class IcevirtAccessor:
                 opened by a tag, a snapshot or a time, which does not move.
             RefNotFoundError: The branch is gone.
         """
-        opened = self._opened("one that was computed cannot be opened again.")
+        opened = self._require_opened("one that was computed cannot be opened again.")
         pins = ("tag", "snapshot_id", "as_of")
         if pinned := [name for name in pins if opened.options.get(name) is not None]:
             raise InvalidInputError(
@@ -117,7 +117,7 @@ class IcevirtAccessor:
         known.pop("storage_options", None)  # the storage is open
         return xr.open_dataset(session.assets.storage, engine="icevirt", **known, **options)  # type: ignore[arg-type]
 
-    def _opened(self, why: str) -> OpenedGroup:
+    def _require_opened(self, why: str) -> OpenedGroup:
         opened = self._ds.encoding.get(_KEY)
         if not isinstance(opened, OpenedGroup):
             raise InvalidInputError(

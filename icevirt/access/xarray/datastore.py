@@ -188,16 +188,16 @@ class LazyArray(BackendArray):
                 value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
         except IcevirtError as error:  # 30 frames of zarr's own say nothing about the cause
             raise error.with_traceback(None) from error.__cause__
-        return self._shown(value)
+        return self._as_declared(value)
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Do the same for xarray's ``load_async``."""
         read = _view(self._array.async_array, key).getitem
         with decoding(self._array):
             value = await indexing.async_explicit_indexing_adapter(key, self.shape, _ALL, read)
-        return self._shown(value)
+        return self._as_declared(value)
 
-    def _shown(self, value: Any) -> Any:
+    def _as_declared(self, value: Any) -> Any:
         if self.dtype.kind in "SU":  # a scalar forgets the length of its dtype
             return np.asarray(value, self.dtype)
         return np.asarray(value).astype(self.dtype) if self.dtype.kind == "O" else value

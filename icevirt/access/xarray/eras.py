@@ -172,7 +172,7 @@ class _Concatenation:
         self._check()
 
     def dataset(self) -> Dataset:
-        made = self._made_by_xarray()
+        made = self._concatenate_steps()
         steps = self._steps() if self._has_dim else None
         variables = {
             name: self._variable(str(name), shown, steps) for name, shown in made.variables.items()
@@ -293,7 +293,7 @@ class _Concatenation:
 
     # -- variables ---------------------------------------------------------------------------------
 
-    def _made_by_xarray(self) -> Dataset:
+    def _concatenate_steps(self) -> Dataset:
         """Let xarray concatenate one step of each era, none of it read."""
         small = [_step(each) for each in self._datasets]
         try:
@@ -348,13 +348,13 @@ def _decoding_of(variable: Variable) -> dict[str, Any]:
 def _step(dataset: Dataset) -> Dataset:
     """Return the dataset with one element along each dimension, and nothing in it."""
 
-    def emptied(variable: Variable) -> Variable:
+    def empty(variable: Variable) -> Variable:
         return Variable(
             variable.dims, np.zeros((1,) * variable.ndim, variable.dtype), variable.attrs
         )
 
-    coordinates = {name: emptied(each) for name, each in dataset.coords.variables.items()}
-    data = {name: emptied(each.variable) for name, each in dataset.data_vars.items()}
+    coordinates = {name: empty(each) for name, each in dataset.coords.variables.items()}
+    data = {name: empty(each.variable) for name, each in dataset.data_vars.items()}
     return Dataset(data, coordinates, dataset.attrs)
 
 

@@ -375,7 +375,7 @@ class CredentialKind[S]:
             raise InvalidInputError("no credentials given", do="Pass one of the arguments.")
         return self.secrets[name](given[name])
 
-    def chosen(
+    def choose(
         self,
         how: tuple[bool | None, bool | None, Callable[[], Any] | None, bool],
         /,

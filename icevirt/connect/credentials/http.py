@@ -50,13 +50,13 @@ class HttpCredentials:
         object.__setattr__(self, "headers", pairs)
         object.__setattr__(self, "expires_after", expiry(expires_after))
 
-    def sent(self) -> dict[str, str]:
+    def reveal(self) -> dict[str, str]:
         """Return the headers, in the clear."""
         return {name: value.reveal() for name, value in self.headers}
 
     def arguments(self) -> dict[str, Any]:
         """Return the headers as client options."""
-        return {"default_headers": self.sent()}
+        return {"default_headers": self.reveal()}
 
     as_obstore = arguments
 
@@ -241,7 +241,7 @@ def _token(answer: object, because: int = 0) -> Token:
     if answer.expires_after is not None:
         left = (answer.expires_after - datetime.now(UTC)).total_seconds()
         until = time.monotonic() + left - min(_RENEW_BEFORE, left / 2)
-    return Token(headers=answer.sent(), until=until, because=because)
+    return Token(headers=answer.reveal(), until=until, because=because)
 
 
 class _All:

@@ -126,7 +126,7 @@ def s3_credentials(
     keys = (access_key_id, secret_access_key, session_token, expires_after)
     given = None if keys == (None, None, None, None) else keys
     how = from_env, anonymous, get_credentials, scatter_initial_credentials
-    return _S3.chosen(how, keys=given)
+    return _S3.choose(how, keys=given)
 
 
 # -- Google Cloud Storage --------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def gcs_credentials(
     For the last four arguments and errors see `s3_credentials`.
     """
     how = from_env, anonymous, get_credentials, scatter_initial_credentials
-    return _GCS.chosen(
+    return _GCS.choose(
         how,
         service_account_file=service_account_file,
         service_account_key=service_account_key,
@@ -312,7 +312,7 @@ def azure_credentials(
     For the last four arguments and errors see `s3_credentials`.
     """
     how = from_env, anonymous, get_credentials, scatter_initial_credentials
-    return _AZURE.chosen(how, access_key=access_key, sas_token=sas_token, bearer_token=bearer_token)
+    return _AZURE.choose(how, access_key=access_key, sas_token=sas_token, bearer_token=bearer_token)
 
 
 _WHILE = timedelta(minutes=10)

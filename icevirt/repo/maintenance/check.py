@@ -394,7 +394,7 @@ class _Check:
                 what = "its bytes do not agree with its name: restore it from a copy"
                 self._add(path, "manifest-bytes", what)
                 continue
-            manifest = self._try(path, partial(self._assets.decoded_manifest, key, raw))
+            manifest = self._try(path, partial(self._assets.decode_manifest, key, raw))
             if manifest is None:
                 continue
             self._references[key] = manifest.num_chunk_refs

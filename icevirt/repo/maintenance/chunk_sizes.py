@@ -50,7 +50,7 @@ class ChunkSizes:
             return at
         return np.where(at < 0, -1, self.sizes[at])
 
-    def joined(self, ids: NDArray[np.void], sizes: NDArray[np.int64]) -> ChunkSizes:
+    def join(self, ids: NDArray[np.void], sizes: NDArray[np.int64]) -> ChunkSizes:
         """Return these chunks and others, whose sizes replace those that are known."""
         kept = ~np.isin(self.ids, ids)
         whole = np.concatenate([self.ids[kept], ids])

@@ -86,9 +86,9 @@ class V1Files:
 
     def tag(self, name: str) -> ObjectId12 | None:
         """Return the snapshot of a tag; None where there is none or it was deleted."""
-        return None if name in self.deleted_tags else self.deleted_tag(name)
+        return None if name in self.deleted_tags else self.find_deleted_tag(name)
 
-    def deleted_tag(self, name: str) -> ObjectId12 | None:
+    def find_deleted_tag(self, name: str) -> ObjectId12 | None:
         """Return the snapshot that a tag names, or named before it was deleted."""
         found = self._ref(self._path(TAG, name))
         return None if found is None else found[0].snapshot

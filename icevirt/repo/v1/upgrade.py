@@ -195,7 +195,7 @@ def _state(files: V1Files, *, lazily: bool = False) -> V1State:
         FormatError: A snapshot is damaged, or not lazily, one that is referred to is gone.
     """
     tags = {name: key for name in files.tags if (key := files.tag(name)) is not None}
-    deleted = {name: files.deleted_tag(name) for name in sorted(files.deleted_tags)}
+    deleted = {name: files.find_deleted_tag(name) for name in sorted(files.deleted_tags)}
     config = files.config() or None
     # branches last: what is committed to them from here on has to be carried over
     branches = {name: key for name in files.branches if (key := files.branch(name)) is not None}

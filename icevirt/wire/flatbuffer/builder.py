@@ -100,7 +100,7 @@ class Builder:
             write(self, start + at, stored[name])
         return start
 
-    def counted(self, raw: bytes | memoryview, size: int, align: int = 4) -> int:
+    def write_counted(self, raw: bytes | memoryview, size: int, align: int = 4) -> int:
         """Write a count of elements of ``size`` bytes and the elements; return where."""
         out = self.out
         if padding := -(len(out) + 4) % max(4, align):
@@ -136,7 +136,9 @@ def _write_of_vector(kind: Vector) -> _Write:
         return lambda to, place, value: to.open.append((place, value))
     element = kind.of
     if element is U8:
-        return lambda to, place, value: to.link(place, to.counted(memoryview(bytes(value)), 1))
+        return lambda to, place, value: to.link(
+            place, to.write_counted(memoryview(bytes(value)), 1)
+        )
     if isinstance(element, Scalar):
         return partial(_write_scalars, element)
     if isinstance(element, Struct):
@@ -145,22 +147,22 @@ def _write_of_vector(kind: Vector) -> _Write:
 
 
 def _write_text(to: Builder, place: int, value: str) -> None:
-    to.link(place, to.counted(value.encode(), 1))
+    to.link(place, to.write_counted(value.encode(), 1))
     to.out += b"\0"
 
 
 def _write_scalars(element: Scalar, to: Builder, place: int, value: Sequence[Any]) -> None:
     raw = struct.pack(f"<{len(value)}{element.code}", *value)
-    to.link(place, to.counted(raw, element.size, element.size))
+    to.link(place, to.write_counted(raw, element.size, element.size))
 
 
 def _write_structs(element: Struct, to: Builder, place: int, value: Sequence[bytes]) -> None:
     raw = b"".join([_exactly(item, element.size) for item in value])
-    to.link(place, to.counted(raw, element.size, element.align))
+    to.link(place, to.write_counted(raw, element.size, element.align))
 
 
 def _write_items(write: _Write, to: Builder, place: int, value: Sequence[Any]) -> None:
-    start = to.counted(bytes(4 * len(value)), 4)
+    start = to.write_counted(bytes(4 * len(value)), 4)
     to.link(place, start)
     for at, item in enumerate(value):
         write(to, start + 4 + 4 * at, item)

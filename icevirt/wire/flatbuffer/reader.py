@@ -136,7 +136,7 @@ class FlatBufferReader:
         """Follow the reference at ``place``."""
         return place + int(_U32.unpack_from(self._raw, self._check(place, 4))[0])
 
-    def _counted(self, at: int, size: int) -> Span:
+    def _read_span(self, at: int, size: int) -> Span:
         """Return the elements of the vector at ``at``, all inside the file."""
         count = int(_U32.unpack_from(self._raw, self._check(at, 4))[0])
         self._check(at + 4, count * size)
@@ -201,7 +201,7 @@ class FlatBufferReader:
                 return self._table(kind, self._target(place))
             case Text():
                 at = self._target(place)
-                span = self._counted(at, 1)
+                span = self._read_span(at, 1)
                 try:
                     return bytes(self._raw[span.start : span.start + span.count]).decode()
                 except UnicodeDecodeError:
@@ -214,9 +214,9 @@ class FlatBufferReader:
     def _vector(self, kind: Vector, at: int) -> Any:
         element = kind.of
         if kind.columnar:
-            return self._counted(at, 4)
+            return self._read_span(at, 4)
         if isinstance(element, Scalar | Struct):
-            span = self._counted(at, element.size)
+            span = self._read_span(at, element.size)
             end = span.start + span.count * element.size
             if kind is BYTES:
                 return bytes(self._raw[span.start : end])
@@ -226,7 +226,7 @@ class FlatBufferReader:
             return [
                 bytes(self._raw[p : p + element.size]) for p in range(span.start, end, element.size)
             ]
-        span = self._counted(at, 4)
+        span = self._read_span(at, 4)
         cost = span.count * TABLE_COST
         self._budget -= cost
         if self._budget < 0:

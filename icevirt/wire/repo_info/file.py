@@ -304,7 +304,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
 
     log = OpsLog.of(info.latest_updates)
     _check(info, log)
-    index, records = snapshots.infos_of(info.snapshots).written()
+    index, records = snapshots.infos_of(info.snapshots).prepare_records()
     values = {
         "spec_version": info.spec_version,
         "tags": _ref_values(info.tags, index),

@@ -139,7 +139,7 @@ class SnapshotRecords:
             metadata = self.metadata.with_none(row)
         return SnapshotRecords(raw, starts, kind, metadata)
 
-    def linked(self, start: int, targets: dict[str, Places]) -> Iterator[Bytes]:
+    def link(self, start: int, targets: dict[str, Places]) -> Iterator[Bytes]:
         """Yield the bytes as they stand at ``start``, with references to ``targets`` of rows."""
         slots, words = np.zeros(0, np.int64), np.zeros(0, np.uint32)
         for name, places in targets.items():
@@ -183,7 +183,7 @@ def write(tail: Tail, columns: SnapshotColumns, records: SnapshotRecords) -> int
         return vector_blocks(start, len(columns), [tables])
 
     def parts() -> Iterator[Bytes]:
-        return records.linked(block, targets)
+        return records.link(block, targets)
 
     start = tail.add(4 + 4 * len(columns), vector, align=4)
     block = tail.add(len(records.raw), parts, align=_ALIGN)

@@ -163,7 +163,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
             index = RowIndex(columns, is_sorted=True)
         return SnapshotInfos(index, 2, records=records)
 
-    def written(self) -> tuple[RowIndex, SnapshotRecords]:
+    def prepare_records(self) -> tuple[RowIndex, SnapshotRecords]:
         """Return what is written of a mapping that is `folded`."""
         from icevirt.wire.repo_info.snapshot_records import SnapshotRecords
 

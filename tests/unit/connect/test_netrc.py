@@ -27,7 +27,7 @@ def write(path, text=f"machine {HOST} login me password {SECRET}\n", mode=0o600)
 
 
 def output(credentials):
-    return base64.b64decode(credentials.sent()["authorization"].removeprefix("Basic ")).decode()
+    return base64.b64decode(credentials.reveal()["authorization"].removeprefix("Basic ")).decode()
 
 
 def test_the_file_at_home_counts_unless_another_is_named(home, monkeypatch):

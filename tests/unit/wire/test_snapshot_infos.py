@@ -81,7 +81,7 @@ def test_snapshots_added_one_by_one_are_written_as_if_all_were_encoded_anew(valu
 
 @given(repo_infos())
 def test_snapshots_in_any_order_are_found_and_written_in_the_order_of_ids(value):
-    columns = snapshots.infos_of(value.snapshots).written()[0].columns
+    columns = snapshots.infos_of(value.snapshots).prepare_records()[0].columns
     found = snapshots.RowIndex(columns.take(np.arange(len(columns))[::-1]))
     assert found.is_sorted == (len(columns) == 1)
     backwards = snapshots.SnapshotInfos(found, 2)

@@ -198,7 +198,7 @@ asked = [
 ]
 with ProcessExecutor(1) as workers:
     told = workers.run(methodcaller("get_credentials"), asked)
-    print([each.sent() for each in told])
+    print([each.reveal() for each in told])
     print(workers.run(is_trusted, [os.getcwd()]))
     for number, change in enumerate((beside.changes, "folder.deep:changes")):
         icevirt.build("*.nc", f"repo{number}", concat_dim="time", combine_options={"preprocess": change}, executor=workers)

@@ -54,7 +54,7 @@ from icevirt.catalog.parts import PartTables, mark, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.combine.hints import CombineHints
-from icevirt.planning.combine.needs import resolved
+from icevirt.planning.combine.needs import resolve_needs
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.write_tasks import bundles, deal_items, drafts
@@ -207,7 +207,7 @@ def measure(folder: str, count: int, arrays: int) -> None:
     steps.done()
     closed = read_facts(storage, files, *known.chosen)
     steps.done()
-    facts = resolved(
+    facts = resolve_needs(
         closed.facts,
         closed.beside.read(closed.facts.files),
         CombineHints(concat_dim="time"),

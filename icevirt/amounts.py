@@ -23,7 +23,7 @@ def volume(number: int) -> str:
     return f"{size:.1f} PiB"
 
 
-def counted(number: int, noun: str) -> str:
+def count_exactly(number: int, noun: str) -> str:
     """Return ``1 step`` or ``1,200,000 steps``: the exact number."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

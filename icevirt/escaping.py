@@ -30,7 +30,7 @@ def escape_line(value: object) -> str:
     So do marks that cannot be seen: direction, zero width, private use, lone surrogates.
     """
     text = str(value)
-    return text if text.isprintable() else "".join(map(_seen, text))
+    return text if text.isprintable() else "".join(map(_escape, text))
 
 
 def escape_lines(value: object) -> str:
@@ -54,7 +54,7 @@ def escape_json(
     text = json.dumps(document, indent=indent, default=default, ensure_ascii=False)
     # letters of other languages stay as they are; what cannot be seen stands in strings alone
     return "\n".join(
-        line if line.isprintable() else "".join(map(_escaped_in_json, line))
+        line if line.isprintable() else "".join(map(_escape_in_json, line))
         for line in text.split("\n")
     )
 
@@ -65,11 +65,11 @@ def _is_seen(letter: str) -> bool:
     return letter.isprintable() or category(letter) == "Zs"  # spaces of other widths
 
 
-def _seen(letter: str) -> str:
+def _escape(letter: str) -> str:
     return letter if _is_seen(letter) else letter.encode("unicode_escape").decode()
 
 
-def _escaped_in_json(letter: str) -> str:
+def _escape_in_json(letter: str) -> str:
     if _is_seen(letter):
         return letter
     units = letter.encode("utf-16-be", "surrogatepass")

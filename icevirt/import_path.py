@@ -47,10 +47,10 @@ def working_directory() -> str | None:
 
 def is_trusted(directory: str) -> bool:
     """Return whether the process that started this one listed a directory as a place of code."""
-    return any(_is(each, directory) for each in _trusted())
+    return any(_is(each, directory) for each in _list_trusted())
 
 
-def _trusted() -> Iterator[str]:
+def _list_trusted() -> Iterator[str]:
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None)
     if script is not None and getattr(main, "__spec__", None) is None:  # else it was found by -m

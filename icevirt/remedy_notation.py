@@ -135,13 +135,13 @@ def _flag(found: re.Match[str], flags: Mapping[str, str]) -> str:
         return f"{found['tick']}{flag}{found['tick']}"
     if value[:1] == "[":
         each = re.split(r",\s*", value[1:-1])
-        return " ".join(f"{flag} {_unquoted(word)}" for word in each)
+        return " ".join(f"{flag} {_unquote(word)}" for word in each)
     if value == "False":
         return f"{found['tick']}--no-{flag.removeprefix('--')}{found['tick']}"
-    return f"{found['tick']}{flag} {_unquoted(value)}{found['tick']}"
+    return f"{found['tick']}{flag} {_unquote(value)}{found['tick']}"
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     """Return a value of Python as a shell has it."""
     inner = value[1:-1] if value[:1] in "\"'" else value
     return inner if re.fullmatch(r"[\w.,/:%+@=-]*", inner) else f"'{inner}'"

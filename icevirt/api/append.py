@@ -24,9 +24,9 @@ from icevirt.api.choices import (
     ConcatDim,
     ScanOptionsLike,
     apart,
-    checked_group,
+    check_group,
     outside,
-    shared,
+    share,
 )
 from icevirt.api.commit_options import BY_KEYWORD, CommitOptions
 from icevirt.api.dataset.change import Dataset, DatasetChange
@@ -143,13 +143,13 @@ def append(
             do=f"Use one of {', '.join(_ON_CHANGED)}.",
             on_changed=on_changed,
         )
-    storage = shared(repo)
+    storage = share(repo)
     call = _Call(
         files=files,
         storage=storage,
         catalog=Below(storage, CATALOG) if catalog is None else apart(storage, catalog),
         concat_dim=concat_dim,
-        group=checked_group(group),
+        group=check_group(group),
         options=(scan_options, combine_options, commit_options),
         commit=CommitOptions.of(commit_options),
         on_changed=on_changed,

@@ -18,8 +18,8 @@ from icevirt.api.choices import (
     ConcatDim,
     ScanOptionsLike,
     apart,
-    checked_group,
-    shared,
+    check_group,
+    share,
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.change import DatasetChange
@@ -114,7 +114,7 @@ def build(
         sources=sources,
         choices=Choices.of(concat_dim, scan_options, combine_options),
         commit=CommitOptions.of(commit_options),
-        group=checked_group(group),
+        group=check_group(group),
         catalog=catalog,
         access=access,
         executor=executor,
@@ -133,7 +133,7 @@ def build_asked(
     choices, commit = asked.choices, asked.commit
     prepare_for(asked.executor, asked.sources)
     reach, recipe = SourceAccess.of(asked.access), recipe_of(asked)
-    storage = shared(repo)
+    storage = share(repo)
     kept = None if asked.catalog is None else apart(storage, asked.catalog)
     clock = Clock(progress)
     if commit.promote is not None:

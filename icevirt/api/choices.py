@@ -221,7 +221,7 @@ class Asked:
 type ConcatDim = str | Sequence[str] | None
 
 
-def checked_group(group: object) -> str:
+def check_group(group: object) -> str:
     """Return a group's path. Raises ``InvalidInputError`` unless a node may have it."""
     if not isinstance(group, str):
         raise InvalidInputError(
@@ -364,7 +364,7 @@ def apart(repo: Storage, catalog: StorageLike) -> Storage:
     Raises:
         InvalidInputError: It is the same place.
     """
-    storage = shared(catalog)
+    storage = share(catalog)
     if storage.url == repo.url:
         raise InvalidInputError(
             "catalog and repository have the same path", do="Name another directory.", path=repo.url
@@ -372,7 +372,7 @@ def apart(repo: Storage, catalog: StorageLike) -> Storage:
     return storage
 
 
-def shared(root: StorageLike) -> Storage:
+def share(root: StorageLike) -> Storage:
     """Return a storage that Spark's workers reach as well.
 
     Raises:
@@ -416,7 +416,7 @@ def inputs_of(
             "neither sources nor a catalog given",
             do="Name files, directories, globs or lists of files, or a catalog that was scanned.",
         )
-    storage = shared(catalog)
+    storage = share(catalog)
     check_mark(storage)
     files = files_asked(storage, identity_of(options))
     if not files:

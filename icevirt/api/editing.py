@@ -43,7 +43,7 @@ class Edits:
         Raises:
             InvalidInputError: There is no such function.
         """
-        function = _imported(preprocess) if isinstance(preprocess, str) else preprocess
+        function = _import(preprocess) if isinstance(preprocess, str) else preprocess
         return cls(
             everywhere=FileEdit.of(FileChanges(rename=rename or {}, attrs=attrs or {})),
             function=function,
@@ -71,7 +71,7 @@ class Edits:
         }
         edits, of_file = [FileEdit()], np.zeros(len(facts.files), np.int64)
         if self.function is not None:
-            edits, of_file = _preprocessed(facts, self.function, spec, labels)
+            edits, of_file = _preprocess(facts, self.function, spec, labels)
             refuse_unknown_edits(facts, edits, of_file, spec.labels, of_each=True)
             facts = apply_edits(facts, edits, of_file, option=BY_PREPROCESS)
         elif labels:
@@ -99,7 +99,7 @@ class Edits:
         return {name: value for name, value in chosen.items() if value} or None
 
 
-def _preprocessed(
+def _preprocess(
     facts: CatalogFacts,
     function: Callable[[FileFacts], FileChanges | None],
     spec: CombineSpec,
@@ -169,7 +169,7 @@ def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> No
             )
 
 
-def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
+def _import(name: str) -> Callable[[FileFacts], FileChanges | None]:
     module, _, path = name.partition(":")
     try:
         found: Callable[[FileFacts], FileChanges | None]

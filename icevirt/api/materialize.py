@@ -325,7 +325,7 @@ def region_of(
     return tuple(region), tuple(box), is_widened
 
 
-def _shown(labels: Any) -> str:
+def _spell(labels: Any) -> str:
     return f"{labels.start}:{labels.stop}" if isinstance(labels, slice) else str(labels)
 
 
@@ -363,7 +363,7 @@ def _span(session: Session, node: ArrayNode, name: str, labels: Any) -> tuple[in
                 do='Pass labels of the coordinate: where={"time": "2024"} (--where time=2024), or a'
                 " slice (--where time=2020:2024).",
                 dimension=name,
-                label=_shown(labels),
+                label=_spell(labels),
                 **_ends(places, name),
             ) from error
     if not len(found):
@@ -371,7 +371,7 @@ def _span(session: Session, node: ArrayNode, name: str, labels: Any) -> tuple[in
             "no element has one of these labels",
             do="Pass labels between the first and the last of the coordinate.",
             dimension=name,
-            label=_shown(labels),
+            label=_spell(labels),
             **_ends(places, name),
         )
     return int(found.min()), int(found.max()) + 1

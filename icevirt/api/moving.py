@@ -192,7 +192,7 @@ def compare_copies_of(  # noqa: PLR0917 - files, and what is known of them
     scans = sorted({scan_of(part) for part in complete_parts(catalog)})
     known = look_up_files(catalog, "", SourceFiles(file for file, _ in pairs), also=scans)
     rows = FileRows(parts=known.parts, part=known.part, row=known.row)
-    referenced = _referenced(base, found)
+    referenced = _find_referenced(base, found)
     tasks = []
     for low in range(0, len(pairs), _PER_TASK):
         pile = np.arange(low, min(low + _PER_TASK, len(pairs)))
@@ -212,7 +212,7 @@ def compare_copies_of(  # noqa: PLR0917 - files, and what is known of them
         return total(running.run(compare_copies, tasks))
 
 
-def _referenced(base: Snapshot, found: Moved) -> frozenset[str]:
+def _find_referenced(base: Snapshot, found: Moved) -> frozenset[str]:
     """Return the names of variables of which a version holds references and nothing else."""
     names: dict[bool, set[str]] = {True: set(), False: set()}
     for node in base.arrays():

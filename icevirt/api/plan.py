@@ -17,8 +17,8 @@ from icevirt.api.choices import (
     ConcatDim,
     ListedFiles,
     ScanOptionsLike,
-    checked_group,
-    shared,
+    check_group,
+    share,
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running
@@ -71,7 +71,7 @@ def plan(
         sources=sources,
         choices=Choices.of(concat_dim, scan_options, combine_options),
         commit=CommitOptions.of(commit_options),
-        group=checked_group(group),
+        group=check_group(group),
         catalog=catalog,
         access=access,
         executor=executor,
@@ -148,7 +148,7 @@ def plan_asked(
         catalog = asked.catalog
         if catalog is None:
             catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))
-        storage = shared(catalog)
+        storage = share(catalog)
         request = Request.of(
             choices,
             commit,
@@ -171,7 +171,7 @@ def plan_asked(
         target = None
         if repo is not None:
             group = request.spec.group
-            target = Target.look(shared(repo), branch=commit.branch, group=group, mode="w")
+            target = Target.look(share(repo), branch=commit.branch, group=group, mode="w")
         build_id = digest_of("plan", identify_files(files))
         planned = plan_files(request, running, scan, target, build_id=build_id, closed=read)
         closed, made = planned.closed, planned.plan

@@ -19,8 +19,8 @@ from icevirt.api.choices import (
     ConcatDim,
     ListedFiles,
     ScanOptionsLike,
-    checked_group,
-    shared,
+    check_group,
+    share,
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running
@@ -148,7 +148,7 @@ def scan_files(
     """
     choices = Choices.of(concat_dim, scan_options, combine_options)
     limits = choices.scan.limits
-    storage = shared(catalog)
+    storage = share(catalog)
     clock = Clock(progress)
     with ExitStack() as kept:
         kept.enter_context(long_running("scan", clock))
@@ -235,7 +235,7 @@ class ScannedArchive(ScanReport):
         if concat_dim is None:  # what the scan inferred
             scanner = replace(scanner, concat_dim=known.listed.options.concat_dim)
         listed = replace(known.listed, options=scanner)
-        asked = replace(known, choices=choices, group=checked_group(group), listed=listed)
+        asked = replace(known, choices=choices, group=check_group(group), listed=listed)
         return plan_asked(asked, repo=repo, progress=progress)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import uuid4
 
-from icevirt.api.choices import apart, checked_group, shared
+from icevirt.api.choices import apart, check_group, share
 from icevirt.api.dataset.differences import (
     rules_of,
     seconds_of,
@@ -147,14 +147,14 @@ def update(
             raise InvalidInputError(
                 f"{name} has an unknown value", do=f"Use one of {', '.join(known)}.", given=word
             )
-    storage = shared(repo)
+    storage = share(repo)
     call = UpdateCall(
         storage=storage,
         catalog=Below(storage, CATALOG) if catalog is None else apart(storage, catalog),
         recipe=recipe,
         trusted=trust_recipe,
         authorize=prefixes_of(authorize),
-        group=checked_group(group),
+        group=check_group(group),
         branch=branch,
         since=since,
         settle=seconds_of(settle),
@@ -179,7 +179,7 @@ def update(
         if not dry_run:
             look(call)  # before anything is written
             other = stack.enter_context(
-                leased(storage, branch=branch, group=call.group, if_running=if_running)
+                hold_lease(storage, branch=branch, group=call.group, if_running=if_running)
             )
             if other:
                 report = report_nothing(call, look(call))
@@ -311,7 +311,7 @@ class Lease:
 
 
 @contextlib.contextmanager
-def leased(
+def hold_lease(
     storage: Storage, *, branch: str, group: str, if_running: IfRunning, seconds: float = SECONDS
 ) -> Iterator[str]:
     """Hold the lease of a dataset in the block; yield "" then, else who holds it.

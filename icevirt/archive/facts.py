@@ -19,7 +19,7 @@ from icevirt.archive.kinds import (
     KindColumn,
     NumberColumn,
     RunColumn,
-    counted,
+    count_codes,
     joint,
     occurring,
     spread,
@@ -141,9 +141,9 @@ class Coded:
         codes = self.codes
         if isinstance(codes, KindColumn):
             found = np.zeros(len(self.values), np.int64)
-            np.add.at(found, codes.of_kind, counted(codes.kind, len(codes.of_kind)))
+            np.add.at(found, codes.of_kind, count_codes(codes.kind, len(codes.of_kind)))
             return found
-        return counted(codes, len(self.values))
+        return count_codes(codes, len(self.values))
 
     def find_used(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return which codes are among those given, ascending; nothing is sorted for it."""

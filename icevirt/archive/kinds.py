@@ -201,7 +201,7 @@ def occurring(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
     return np.flatnonzero(occurs)
 
 
-def counted(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+def count_codes(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
     """Return how many rows have each of ``count`` codes."""
     found = np.zeros(count, np.int64)
     for low in range(0, len(codes), _BLOCK):

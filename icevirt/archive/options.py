@@ -73,7 +73,7 @@ _SPELLING: ContextVar[Spelling | None] = ContextVar("spelling", default=None)
 
 
 @contextmanager
-def spelled(spelling: Spelling) -> Iterator[None]:
+def spell_options(spelling: Spelling) -> Iterator[None]:
     """Let errors name options in the words of another surface than Python."""
     token = _SPELLING.set(spelling)
     try:

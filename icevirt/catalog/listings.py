@@ -97,7 +97,7 @@ class GrownListing:
     objects: Mapping[str, bytes]  # by path, in the order in which they are written
 
 
-def grown_listing(
+def grow_listing(
     storage: Storage, pieces: Sequence[tuple[str, int]], count: int, new: Sequence[SourceFile]
 ) -> GrownListing:
     """Return the list of a dataset's files that continues another one.

@@ -57,7 +57,7 @@ def _region(given: object) -> tuple[str, Any]:
     return name, slice(*parts) if len(parts) == 2 else text
 
 
-def _compared(given: object) -> int | str:
+def _parse_compare(given: object) -> int | str:
     text = str(given)
     if text == "all":
         return text
@@ -80,11 +80,11 @@ def _all_pairs(given: Iterable[Iterable[Any]]) -> dict[Any, Any]:
 # -- statuses -------------------------------------------------------------------------------------
 
 
-def _failed(report: Any) -> int:
+def _code_of_failure(report: Any) -> int:
     return 0 if report.ok else 1
 
 
-def _held(report: Any, *, fail_on_held: bool) -> int:
+def _code_of_held(report: Any, *, fail_on_held: bool) -> int:
     return HELD if fail_on_held and report.held else 0
 
 
@@ -185,7 +185,7 @@ def _scan(_ctx: typer.Context, call: dict[str, Any], shown: dict[str, Any]) -> C
     if call["catalog"] is not None:
         with progress(quiet=shown["quiet"]) as listener:
             report = icevirt.scan_files(**call, progress=listener)
-        return CommandResult(value=report, **shown, status=_failed(report))
+        return CommandResult(value=report, **shown, status=_code_of_failure(report))
     (source, *others) = call.pop("sources")
     if others or source == "-" or source.startswith("@"):
         raise typer.BadParameter("several files need a catalog: pass --catalog")
@@ -215,7 +215,7 @@ def _upgrade(
         raise typer.BadParameter("--keep-v1-files is for an upgrade in place: the copy keeps all")
     with progress(quiet=shown["quiet"] or shown["output"] is Output.json) as tell:
         report = icevirt.upgrade(**call, progress=tell)
-    return CommandResult(value=report, **shown, status=_failed(report))
+    return CommandResult(value=report, **shown, status=_code_of_failure(report))
 
 
 def _require_repo(given: Mapping[str, Any]) -> None:
@@ -429,8 +429,8 @@ FUNCTIONS: dict[str, FunctionCommand] = {
         },
     ),
     "info": FunctionCommand(function="info", has_page=True),
-    "check": FunctionCommand(function="check", status=_failed),
-    "verify": FunctionCommand(function="verify", status=_failed),
+    "check": FunctionCommand(function="check", status=_code_of_failure),
+    "verify": FunctionCommand(function="verify", status=_code_of_failure),
     "status": FunctionCommand(
         function="status",
         more={
@@ -455,7 +455,9 @@ FUNCTIONS: dict[str, FunctionCommand] = {
     "relocate": FunctionCommand(
         function="relocate",
         arguments=("repo", "old", "new"),
-        notations={"compare": Notation(metavar="<number or all>", parser=_compared, repeats=False)},
+        notations={
+            "compare": Notation(metavar="<number or all>", parser=_parse_compare, repeats=False)
+        },
     ),
     "materialize": FunctionCommand(
         function="materialize",
@@ -505,7 +507,7 @@ FUNCTIONS: dict[str, FunctionCommand] = {
                 False,
             )
         },
-        status=_held,
+        status=_code_of_held,
     ),
     "branch list": FunctionCommand(function=f"{_NAMES}:branches"),
     "branch create": FunctionCommand(

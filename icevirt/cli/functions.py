@@ -21,7 +21,14 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 import icevirt
-from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declare, spelled
+from icevirt.archive.options import (
+    DeclaredOption,
+    Names,
+    Options,
+    choices_of,
+    declare,
+    spell_options,
+)
 from icevirt.cli.options import NOTATIONS, Notation, OutputOption, Quiet, ReportOption
 from icevirt.cli.output import REFUSED, CommandResult, Output, progress, show, show_error
 from icevirt.errors import Fix, InvalidInputError
@@ -105,7 +112,7 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
                 ctx, call, shown, **asked, **({"report": page} if command.has_page else {})
             )
 
-        def done(**more: Any) -> Any:
+        def finish(**more: Any) -> Any:
             called = _function_of(command.function)
             if "progress" not in known:
                 return called(**call, **more)
@@ -114,8 +121,8 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
 
         if command.is_confirmed:
             dry_run = call.pop("dry_run")
-            return confirm(done, yes=bool(yes), dry_run=dry_run, **shown)
-        value = done()
+            return confirm(finish, yes=bool(yes), dry_run=dry_run, **shown)
+        value = finish()
         if page is not None:
             icevirt.to_html(call["repo"], page, snapshot_id=value.snapshot_id)
         return CommandResult(value=value, status=command.status(value, **asked), **shown)
@@ -258,14 +265,14 @@ def _objects_of(keywords: Sequence[str], command: FunctionCommand) -> tuple[list
 
 def option_parameter(each: DeclaredOption) -> inspect.Parameter:
     """Return the parameter of a command for an option of an object."""
-    kind, default, more = _typed(each)
+    kind, default, more = _describe_type(each)
     repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
     text = f"{each.option.doc} May be repeated." if repeats else each.option.doc
     option = typer.Option(each.flag, help=text, **more)
     return _parameter(each.name, Annotated[kind, option], default)
 
 
-def _typed(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:
+def _describe_type(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:
     """Return the type that typer reads, the default, and further settings."""
     if (notation := NOTATIONS.get(each.name)) and notation.parser:
         more = {"parser": notation.parser, "metavar": notation.metavar}
@@ -317,7 +324,7 @@ def group_options(classes: Collection[type[Options]], given: Mapping[str, Any]) 
             if each.name in given and (value := _value(each, given[each.name])) != each.default
         }
         try:
-            with spelled(lambda _, each: each.flag):
+            with spell_options(lambda _, each: each.flag):
                 options.of(found)
         except InvalidInputError as error:
             raise typer.BadParameter(str(error)) from error

@@ -117,7 +117,7 @@ class _Program(TyperGroup):
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """Return a command; its module, and all that its options need, is imported now."""
         if cmd_name not in self.commands and cmd_name in self.list_commands(_ctx):
-            self.commands[cmd_name] = _command(cmd_name, _found(cmd_name))
+            self.commands[cmd_name] = _command(cmd_name, _find(cmd_name))
         elif cmd_name not in self.commands:  # a typing error, for which the nearest is looked up
             for each in self.list_commands(_ctx):
                 self.get_command(_ctx, each)
@@ -140,7 +140,7 @@ class _Program(TyperGroup):
             return super().invoke(ctx)
 
 
-def _found(name: str) -> Any:
+def _find(name: str) -> Any:
     """Return what implements a command."""
     if name in _COMMANDS:
         module, _, function = _COMMANDS[name].partition(":")

@@ -39,7 +39,7 @@ _ACCESS = (
 )
 
 
-def _authorized(given: object) -> tuple[str | tuple[str, str], str | None]:
+def _parse_authorized(given: object) -> tuple[str | tuple[str, str], str | None]:
     """Read PREFIX, PREFIX=ENDPOINT, PREFIX=HOW or PREFIX=ENDPOINT=HOW."""
     from icevirt.connect.credentials.keywords import is_named
 
@@ -132,7 +132,7 @@ def _policy(given: object) -> tuple[str, str]:
     return pattern or "*", what
 
 
-def _moved(given: object) -> tuple[str, str]:
+def _parse_moved(given: object) -> tuple[str, str]:
     """Read FROM=TO; what follows the sign is a URL or an absolute path, as names may have one."""
     found = re.fullmatch(r"(.+?)=((?:[A-Za-z][A-Za-z0-9+.-]*://|/).*)", str(given))
     if found is None:
@@ -233,7 +233,7 @@ NOTATIONS: Mapping[str, Notation] = {
     "tolerance": Notation(metavar="<[NAME=]number>", parser=_tolerance, value=tolerances_of),
     "variable_policy": Notation(metavar="<[VARIABLE=]POLICY>", parser=_policy, value=dict),
     "metadata": Notation(metavar="<NAME=VALUE>", parser=_metadatum, value=dict),
-    "publish_as": Notation(metavar="<FROM=TO>", parser=_moved, value=dict),
+    "publish_as": Notation(metavar="<FROM=TO>", parser=_parse_moved, value=dict),
     "containers": Notation(metavar="<NAME=PREFIX>", parser=partial(_pair, _CONTAINER), value=dict),
     "labels": Notation(metavar="<[DIM=]labels>", parser=_labels, value=labels_of),
     "spacing": Notation(
@@ -243,7 +243,7 @@ NOTATIONS: Mapping[str, Notation] = {
     "max_bad_files": Notation(metavar="<number or share>", parser=_bad_files, repeats=False),
     "access": Notation(metavar="<PREFIX=HOW>", parser=_access, value=dict, doc=_ACCESS),
     "authorize_virtual_chunk_access": Notation(
-        metavar="<PREFIX[=ENDPOINT][=HOW]>", parser=_authorized, value=dict, doc=_AUTHORIZE
+        metavar="<PREFIX[=ENDPOINT][=HOW]>", parser=_parse_authorized, value=dict, doc=_AUTHORIZE
     ),
     "authorize": Notation(metavar="<PREFIX>"),
     "catalog": Notation(repeats=False, doc=_CATALOG),

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import icevirt
-from icevirt.amounts import counted
+from icevirt.amounts import count_exactly
 from icevirt.cli.commands import FUNCTIONS
 from icevirt.cli.functions import command_of
 from icevirt.cli.options import OutputOption
@@ -109,16 +109,16 @@ def catalog(  # noqa: PLR0917 - each is an option of the command
         if table is not None:
             raise typer.BadParameter("give --forget alone")
         scans = icevirt.forget_scans(catalog, forget)
-        what = f"{counted(scans, 'scan')} of {counted(len(forget), 'file')} forgotten"
-        return _done(output, what, forgotten=scans, files=len(forget))
+        what = f"{count_exactly(scans, 'scan')} of {count_exactly(len(forget), 'file')} forgotten"
+        return _finish(output, what, forgotten=scans, files=len(forget))
     view = icevirt.catalog_view(catalog, scan=scan)
     if table is not None and to is not None:
         rows = view.write_parquet(table.value, to)
-        what = f"{counted(rows, 'row')} of the table {table.value} written to {to}"
-        return _done(output, what, table=table.value, rows=rows, to=to)
+        what = f"{count_exactly(rows, 'row')} of the table {table.value} written to {to}"
+        return _finish(output, what, table=table.value, rows=rows, to=to)
     return CommandResult(value=view.summary(), output=output)
 
 
-def _done(output: Output, what: str, **values: object) -> CommandResult:
+def _finish(output: Output, what: str, **values: object) -> CommandResult:
     """Return what was done in words, and for programs its values."""
     return CommandResult(value=values if output is Output.json else what, output=output)

@@ -69,7 +69,7 @@ def with_storage(function: Callable[..., Any]) -> Callable[..., Any]:
         if "authorize" in given:
             given["authorize"] = _with_recorded(given["authorize"], given["repo"], options)
         for name in ("repo", *more):
-            given[name] = _reached(given[name], **options)
+            given[name] = _reach(given[name], **options)
         return function(*args, **given)
 
     added = [
@@ -114,7 +114,7 @@ def _use_profile(name: str | None) -> None:
         choose(name)
 
 
-def _reached(repo: Any, *, anonymous: bool, region: str | None, endpoint: str | None) -> Any:
+def _reach(repo: Any, *, anonymous: bool, region: str | None, endpoint: str | None) -> Any:
     """Return a storage for the URL of a bucket, and everything else as it is."""
     if not (anonymous or region or endpoint) or not isinstance(repo, str):
         return repo
@@ -150,7 +150,7 @@ def _with_recorded(authorize: Any, repo: Any, options: dict[str, Any]) -> Any:
     from icevirt.display.blocks import entry
     from icevirt.storage.constructors import storage_of
 
-    found = read_containers(storage_of(_reached(repo, **options)).url)
+    found = read_containers(storage_of(_reach(repo, **options)).url)
     if not found:
         raise typer.BadParameter(
             f"no build of yours on this machine made {repo}, so nothing is recorded: name the"

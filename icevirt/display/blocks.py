@@ -16,7 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.amounts import counted, volume
+from icevirt.amounts import count_exactly, volume
 from icevirt.escaping import escape_line
 from icevirt.remedy_notation import show_remedy
 
@@ -37,7 +37,7 @@ def shorten(value: object, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-size, count = volume, counted
+size, count = volume, count_exactly
 
 
 def seconds(duration: float) -> str:
@@ -139,7 +139,7 @@ class Pasted:
 
     def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
-        yield from map(pasted_line, self.lines)
+        yield from map(paste_line, self.lines)
 
 
 class TableOrCards(Table):
@@ -171,7 +171,7 @@ class TableOrCards(Table):
             yield words(f"  {line}")
 
 
-def pasted_line(line: str) -> Text:
+def paste_line(line: str) -> Text:
     """Return a line as `Pasted` has it."""
     return Text(escape_line(line), no_wrap=True, overflow="ignore")
 
@@ -206,6 +206,6 @@ def head_report(title: str, rows: Mapping[str, str | None], *parts: RenderableTy
     return Group(words(title, "bold"), Facts(rows), *parts)
 
 
-def done(text: str, style: str = "bold green") -> Text:
+def finish(text: str, style: str = "bold green") -> Text:
     """Return the last line of a report, which says how it ended."""
     return words(f"  {text}", style)

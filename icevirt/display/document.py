@@ -55,7 +55,7 @@ def document(value: Any) -> JSON:
         shown = next((each for each in _classes(value) if each.__name__ in _COMPUTED), type(value))
         first, last = _COMPUTED.get(shown.__name__, ((), ()))
         fields = (field.name for field in dataclasses.fields(shown) if field.name not in _NEVER)
-        return _named(value, (*first, *fields, *last))
+        return _pick(value, (*first, *fields, *last))
     if isinstance(value, Enum | datetime):
         return str(value.value) if isinstance(value, Enum) else value.isoformat()
     if isinstance(value, Mapping):
@@ -87,22 +87,22 @@ def _plan(value: BuildPlan) -> JSON:
     arrays = [{**_fields(array_of(each)), "mode": each.mode.value} for each in value.arrays]
     same = ("left_out", "bad_files", "eras")
     return {
-        **_named(value, ("build_id", "group", "concat_dim", "dimensions")),
+        **_pick(value, ("build_id", "group", "concat_dim", "dimensions")),
         "files": list(value.files.url),
         "arrays": arrays,
         "containers": [document(entry_of(container)) for container in value.containers],
         "notes": list(map(show_remedy, value.notes)),
-        **_named(value, same),
+        **_pick(value, same),
         "cost": document(value.cost or costs_of(value)),
         "difference": document(value.difference),
     }
 
 
-def _scanned_file(value: ScannedFile) -> JSON:
+def _document_file(value: ScannedFile) -> JSON:
     from icevirt.display.scan import summary_of
 
     return {
-        **_named(value, ("source", "scanner", "scanner_version")),
+        **_pick(value, ("source", "scanner", "scanner_version")),
         "groups": [
             {"path": group.path, "attributes": document(group.attributes.values)}
             for group in value.groups
@@ -110,7 +110,7 @@ def _scanned_file(value: ScannedFile) -> JSON:
         "arrays": [
             {
                 **_fields(summary_of(array)),
-                **_named(array, ("codecs", "fill_value")),
+                **_pick(array, ("codecs", "fill_value")),
                 "attributes": document(array.attributes.values),
             }
             for array in value.arrays
@@ -119,16 +119,16 @@ def _scanned_file(value: ScannedFile) -> JSON:
     }
 
 
-def _named(value: object, names: Iterable[str]) -> dict[str, JSON]:
+def _pick(value: object, names: Iterable[str]) -> dict[str, JSON]:
     return {name: document(getattr(value, name)) for name in names}
 
 
 def _fields(value: Any) -> dict[str, JSON]:
-    return _named(value, (field.name for field in dataclasses.fields(value)))
+    return _pick(value, (field.name for field in dataclasses.fields(value)))
 
 
 _OWN: dict[str, Callable[[Any], JSON]] = {
     "BuildPlan": _plan,
     "IcevirtError": _error,
-    "ScannedFile": _scanned_file,
+    "ScannedFile": _document_file,
 }

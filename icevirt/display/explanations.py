@@ -33,7 +33,7 @@ class Explanation:
 
     def __rich__(self) -> RenderableType:
         """Draw headings in bold, and what can be pasted indented."""
-        return Group(Text(self.code, style="bold"), *_drawn(self.text))
+        return Group(Text(self.code, style="bold"), *_draw(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def explanation(named: str) -> Explanation:
     raise NotFoundError("no error has this code", do=meant * bool(near) + rest, code=named)
 
 
-def _drawn(text: str) -> Iterator[Text]:
+def _draw(text: str) -> Iterator[Text]:
     for block in f"{text}\n".split("\n\n"):
         if block.startswith("```"):
             body = block.strip().split("\n")[1:-1]

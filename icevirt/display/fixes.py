@@ -88,9 +88,9 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         elif "--mode" in each.flags and base[:1] != ["build"]:
             found.append(_build_again(base, each))
         else:
-            again = ["icevirt", *_kept(base, each), *each.flags, *literal]
+            again = ["icevirt", *_keep(base, each), *each.flags, *literal]
             first = f"{escape_line(each.first)} && " if each.first else ""
-            found.append(first + _piped(" ".join(map(quote_word, again)), shown))
+            found.append(first + _pipe(" ".join(map(quote_word, again)), shown))
     width = max(map(len, found), default=0)
     return [
         f"{command:<{width}}  # {escape_line(each.price)}"
@@ -119,13 +119,13 @@ def build_of(words: Sequence[str], *, replaces: bool, changes: bool) -> str:
         at = end
     mode = ["--mode", "w"] * replaces + ["--allow-changes"] * changes
     again = [*with_patterns(kept), *mode, *with_patterns(shown[at:])]
-    command = _piped(" ".join(["icevirt build", *map(quote_word, again), repo]), shown)
+    command = _pipe(" ".join(["icevirt build", *map(quote_word, again), repo]), shown)
     remarks = ["what is listed is removed or changed; older snapshots keep it"] * changes
     remarks += [_NO_SECRETS] * (shown != [*words])
     return f"{command}  # {'; '.join(remarks)}" if remarks else command
 
 
-def _piped(command: str, words: Sequence[str]) -> str:
+def _pipe(command: str, words: Sequence[str]) -> str:
     return f"... | {command}" if _STDIN in words else command
 
 
@@ -180,7 +180,7 @@ def _options(words: Sequence[str]) -> list[_Option]:
     return found
 
 
-def _kept(words: Sequence[str], fix: Fix) -> Iterator[str]:
+def _keep(words: Sequence[str], fix: Fix) -> Iterator[str]:
     """Yield the words of a command, less the options that go or in whose place others come."""
     others = _options(fix.flags)
     gone = [each.partition("=") for each in fix.without]

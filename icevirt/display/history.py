@@ -31,7 +31,7 @@ from icevirt.display.blocks import (
     head_report,
     list_lines,
     notes,
-    pasted_line,
+    paste_line,
     shorten,
     table_of,
     words,
@@ -63,7 +63,7 @@ def _commit(commit: LoggedCommit) -> Iterator[Text]:
 
 
 def _to_paste(what: str, command: str) -> Text:
-    return Text.assemble((what, "dim"), pasted_line(command), no_wrap=True, overflow="ignore")
+    return Text.assemble((what, "dim"), paste_line(command), no_wrap=True, overflow="ignore")
 
 
 # -- differences -------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from icevirt.display.blocks import (
     table_of,
     words,
 )
-from icevirt.display.report import array_table, left_out
+from icevirt.display.report import array_table, show_left_out
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import name_of, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
@@ -52,7 +52,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),
         *differing(plan.difference),
         *remarks(plan, cost),
-        *left_out("Left out", plan.bad_files),
+        *show_left_out("Left out", plan.bad_files),
     )
 
 

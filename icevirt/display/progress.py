@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from icevirt.amounts import counted
+from icevirt.amounts import count_exactly
 from icevirt.archive.reports.build import Progress
 from icevirt.display.blocks import size
 from icevirt.escaping import escape_line
@@ -71,7 +71,7 @@ class ProgressDisplay:
             escape_line(step.phase), total=None, amounts=""
         )
         if not self._is_drawn:
-            message = escape_line(f"{step.phase}: {_counted(step)}")
+            message = escape_line(f"{step.phase}: {_count(step)}")
             self._console.print(message, markup=False, highlight=False)
 
     def _end(self, last: Progress) -> None:
@@ -113,15 +113,15 @@ class ProgressLines:
         self._out.flush()
 
 
-def _counted(step: Progress) -> str:
-    return counted(step.total, step.unit.removesuffix("s"))
+def _count(step: Progress) -> str:
+    return count_exactly(step.total, step.unit.removesuffix("s"))
 
 
 def _describe(step: Progress) -> str:
     """Return amounts and speed in words."""
     if not step.total:
         return ""
-    parts = [f"{step.done:,}/{_counted(step)}"]
+    parts = [f"{step.done:,}/{_count(step)}"]
     share = step.per_second / step.done if step.done else 0.0
     if step.per_second:
         parts.append(f"{step.per_second:,.4g}/s")

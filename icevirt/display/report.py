@@ -69,7 +69,7 @@ def _build(verb: str, report: BuildReport, rows: Mapping[str, str | None]) -> Re
         Text(),
         array_table(report.arrays),
         *notes(report.findings),
-        *left_out("Left out", report.bad_files),
+        *show_left_out("Left out", report.bad_files),
         *paste_lines("Open it", opening(report)),
     )
 
@@ -133,7 +133,7 @@ def build_facts(report: BuildReport) -> dict[str, str | None]:
     }
 
 
-def held_files(files: Sequence[FileHeldBack]) -> Iterator[str]:
+def show_held(files: Sequence[FileHeldBack]) -> Iterator[str]:
     """Yield files that an update left out, and why, on one line each."""
     for each in files[:_HELD]:
         yield f"{place(each.url)}: {show_remedy(reason_of(each.error, each.url))}"
@@ -141,7 +141,7 @@ def held_files(files: Sequence[FileHeldBack]) -> Iterator[str]:
         yield f"and {len(files) - _HELD:,} more"
 
 
-def left_out(title: str, files: Iterable[BadFile]) -> list[RenderableType]:
+def show_left_out(title: str, files: Iterable[BadFile]) -> list[RenderableType]:
     """Return bad files and what is wrong with them, on one line each."""
     return list_lines(
         title,

@@ -16,9 +16,9 @@ from icevirt.archive.reports.verification import Checked, VerifyReport
 from icevirt.display.blocks import (
     box,
     count,
-    done,
     durations,
     entry,
+    finish,
     head_report,
     paste_lines,
     references,
@@ -119,9 +119,9 @@ def check_report(report: CheckReport) -> RenderableType:
         *([words(f"  format   {report.generation}")] if report.generation else []),
         *(words(each, "yellow" if each.advice else "red") for each in report.problems),
         *([] if report.chunks is None else _chunks(report.chunks)),
-        done(f"found    {count(wrong, 'problem')}", "bold red")
+        finish(f"found    {count(wrong, 'problem')}", "bold red")
         if wrong
-        else done(f"sound{advice}"),
+        else finish(f"sound{advice}"),
     )
 
 
@@ -159,7 +159,7 @@ def upgrade_report(report: UpgradeReport) -> RenderableType:
         words(f"  holds    {_contents(report)}"),
         *([words(carried)] if report.commits_carried_over else []),
         *([words(left, "yellow")] if report.v1_files_left and not report.dry_run else []),
-        done(state),
+        finish(state),
     )
 
 
@@ -177,7 +177,7 @@ def upgrade_copy_report(report: UpgradeCopyReport) -> RenderableType:
         },
         *(words(f"  note     {line}", "yellow") for line in report.notes),
         *(words(f"  lost     {line}", "red") for line in report.lost),
-        done(f"{state}, without what is listed", "bold red") if report.lost else done(state),
+        finish(f"{state}, without what is listed", "bold red") if report.lost else finish(state),
     )
 
 
@@ -199,9 +199,9 @@ def verify_report(report: VerifyReport) -> RenderableType:
             f" {count(checked.arrays, 'array')} that the repository stores"
         )
     wrong = len(checked.differences) + checked.more
-    end = done("no difference") if parts else done("nothing was compared", "bold yellow")
+    end = finish("no difference") if parts else finish("nothing was compared", "bold yellow")
     if not report.ok:
-        end = done(f"{count(wrong, 'difference')} (seed {report.seed})", "bold red")
+        end = finish(f"{count(wrong, 'difference')} (seed {report.seed})", "bold red")
     return Group(
         words(report.repo, "bold"),
         words(f"  snapshot  {report.snapshot_id}"),

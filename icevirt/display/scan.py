@@ -24,7 +24,7 @@ from icevirt.display.blocks import (
     table_of,
     words,
 )
-from icevirt.display.report import array_table, left_out
+from icevirt.display.report import array_table, show_left_out
 from icevirt.planning.reader_support import name_of, readers_of
 from icevirt.remedy_notation import show_remedy
 
@@ -64,7 +64,7 @@ def scan_report(report: ScanReport) -> RenderableType:
         Text(),
         table,
         *notes(report.findings),
-        *left_out("Bad", report.bad_files),
+        *show_left_out("Bad", report.bad_files),
         *([] if report.ok else [words(accepting)]),
     )
 
@@ -79,7 +79,7 @@ def catalog_summary(summary: CatalogSummary) -> RenderableType:
             "references": bytes_of(summary.references, "in the catalog"),
         },
         *list_lines("Scans", (f"{key}: {_options(scan)}" for key, scan in summary.scans.items())),
-        *left_out("Bad", summary.bad_files),
+        *show_left_out("Bad", summary.bad_files),
     )
 
 

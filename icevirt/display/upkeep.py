@@ -28,8 +28,8 @@ from icevirt.display.blocks import (
     Facts,
     box,
     count,
-    done,
     durations,
+    finish,
     head_report,
     list_lines,
     notes,
@@ -40,7 +40,7 @@ from icevirt.display.blocks import (
 )
 from icevirt.display.fixes import quote_word
 from icevirt.display.plan import build_plan
-from icevirt.display.report import held_files, opening
+from icevirt.display.report import opening, show_held
 from icevirt.remedy_notation import COMMAND, REPOSITORY
 
 _FILES = 20  # that are shown
@@ -79,7 +79,9 @@ def maintenance_report(report: MaintenanceReport) -> RenderableType:
         *list_lines("Expire; readers of these cannot read on", expired),
         *list_lines("Unfinished builds; younger objects stay", map(_running, report.unfinished)),
         Text(),
-        done(f"nothing was changed: a plan ({amount})" if report.is_plan else f"deleted {amount}"),
+        finish(
+            f"nothing was changed: a plan ({amount})" if report.is_plan else f"deleted {amount}"
+        ),
     )
 
 
@@ -115,7 +117,7 @@ def withdraw_report(report: WithdrawReport) -> RenderableType:
         *list_lines("Versions; readers of these cannot read on", map(_version, report.snapshots)),
         *list_lines("What remains", report.remains),
         Text(),
-        done("nothing was changed: a plan" if report.is_plan else "withdrawn"),
+        finish("nothing was changed: a plan" if report.is_plan else "withdrawn"),
     )
 
 
@@ -160,7 +162,7 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
         },
         *list_lines("Unfinished builds", map(_running, status.unfinished)),
         *list_lines("Left out", status.bad_files[:_FILES]),
-        *list_lines("Held back", held_files(status.held_files)),
+        *list_lines("Held back", show_held(status.held_files)),
         *notes(status.notes),
     )
 
@@ -204,7 +206,9 @@ def relocate_report(report: RelocateReport) -> RenderableType:
             if report.containers_added
             else None,
             "commit": _commit(report),
-            "compared": _compared(report) if not report.is_plan and report.files else None,
+            "compared": _describe_comparison(report)
+            if not report.is_plan and report.files
+            else None,
             "checksums": f"{count(report.files_restamped, 'file')} with a new time or etag"
             if report.files_restamped
             else None,
@@ -212,7 +216,7 @@ def relocate_report(report: RelocateReport) -> RenderableType:
             "executor": report.executor or None,
             "took": durations(report.seconds) or None,
         },
-        done(state),
+        finish(state),
     )
 
 
@@ -245,7 +249,7 @@ def _commit(report: RelocateReport) -> str:
     return f"{report.snapshot_id} on {report.branch}; {what} rewritten"
 
 
-def _compared(report: RelocateReport) -> str:
+def _describe_comparison(report: RelocateReport) -> str:
     gone = f"; checksums alone of {count(report.files_alone, 'file')} that the old place has no"
     return (
         f"lengths of {count(report.files - report.files_alone, 'file')};"
@@ -278,7 +282,7 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
             "commit": f"{report.snapshot_id} on {report.branch}" if report.snapshot_id else None,
             "took": durations(report.seconds) or None,
         },
-        done(state),
+        finish(state),
     )
 
 
@@ -294,7 +298,7 @@ def export_report(report: ExportReport) -> RenderableType:
             if report.chunks_embedded
             else None,
         },
-        done("checksums are not exported", ""),
+        finish("checksums are not exported", ""),
     )
 
 
@@ -327,7 +331,7 @@ def update_report(report: UpdateReport) -> RenderableType:
             }
         ),
         *notes(report.findings),
-        *list_lines("Held back", held_files(report.held), "bold red"),
+        *list_lines("Held back", show_held(report.held), "bold red"),
         *parts,
     )
 

@@ -169,7 +169,7 @@ class ProcessExecutor(LocalShuffle):
         room = threading.Semaphore(_WAITING * self.parallelism)
         broken = threading.Event()
 
-        def finished(future: Future[tuple[bool, bytes]]) -> None:
+        def release(future: Future[tuple[bool, bytes]]) -> None:
             if not future.cancelled() and future.exception() is not None:
                 broken.set()
             room.release()
@@ -184,7 +184,7 @@ class ProcessExecutor(LocalShuffle):
                     if broken.is_set():
                         break
                     futures.append(pool.submit(self._try, function, pickle.dumps(task)))
-                    futures[-1].add_done_callback(finished)
+                    futures[-1].add_done_callback(release)
                 wait(futures, return_when=FIRST_EXCEPTION)
                 for future in futures:
                     if future.done():

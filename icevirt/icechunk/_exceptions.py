@@ -41,7 +41,7 @@ class IcechunkError(IcevirtError):
 
     code = "unknown"
     _kind: str | None = None
-    _ours: type[IcevirtError] | None = None  # what `_named` made the class of
+    _ours: type[IcevirtError] | None = None  # what `_class_of` made the class of
     _name = ""  # of icechunk's class, where it is not that of icevirt's
     _is_plain = False  # made by icechunk's constructor: the message is all there is
 
@@ -80,7 +80,7 @@ class IcechunkError(IcevirtError):
         """Pickle as icevirt's error does, and become icechunk's again."""
         _, (kind, *parts) = super().__reduce__()
         state = {"_kind": self._kind, "_is_plain": self._is_plain}
-        return _restored, (self._ours or kind, self._name, *parts), state
+        return _restore, (self._ours or kind, self._name, *parts), state
 
 
 class ConflictError(IcechunkError, errors.ConflictError):
@@ -216,14 +216,14 @@ def become_icechunks(error: IcevirtError, *, reading: bool = False) -> None:
     if not isinstance(error, IcechunkError):
         hides = reading and isinstance(error, errors.NotFoundError)
         name = "IcechunkError" if hides else kind_of(error.code, error.what)[0]
-        error.__class__ = _named(type(error), name)
+        error.__class__ = _class_of(type(error), name)
         error.add_note(f"icevirt.errors.{type(error).__name__}: {error.code}")
 
 
 _MADE: dict[tuple[type[IcevirtError], str], type[IcechunkError]] = {}
 
 
-def _named(ours: type[IcevirtError], name: str) -> type[IcechunkError]:
+def _class_of(ours: type[IcevirtError], name: str) -> type[IcechunkError]:
     """Return the class that an error becomes: icechunk's alone, or both where ours says more."""
     home = next(each for each in ours.__mro__ if each in _OF)
     base = _OF[home] if not name else globals()[name]
@@ -240,7 +240,7 @@ def _named(ours: type[IcevirtError], name: str) -> type[IcechunkError]:
     return _MADE.setdefault((ours, name), made)
 
 
-def _restored(  # noqa: PLR0917 - the parts of a pickle
+def _restore(  # noqa: PLR0917 - the parts of a pickle
     kind: type[IcevirtError],
     name: str,
     what: str,
@@ -248,7 +248,7 @@ def _restored(  # noqa: PLR0917 - the parts of a pickle
     facts: dict[str, Any],
     fixes: tuple[errors.Fix, ...],
 ) -> IcechunkError:
-    named = kind if issubclass(kind, IcechunkError) else _named(kind, name)
+    named = kind if issubclass(kind, IcechunkError) else _class_of(kind, name)
     error = named.__new__(named, what)
     IcevirtError.__init__(error, what, do=do, fixes=fixes, **facts)
     return error

@@ -22,7 +22,7 @@ from icevirt.connect.credentials.object_stores import (
     GcsBearerCredential,
     S3StaticCredentials,
 )
-from icevirt.icechunk._shims.classes import MadeKind, guarded, kind
+from icevirt.icechunk._shims.classes import MadeKind, guard, kind
 
 __all__ = [
     "AnyAzureCredential",
@@ -60,22 +60,22 @@ __all__ = [
     "s3_static_credentials",
 ]
 
-containers_credentials = guarded(common.containers_credentials)
-azure_anonymous_credentials = guarded(object_stores.azure_anonymous_credentials)
-azure_credentials = guarded(object_stores.azure_credentials)
-azure_from_env_credentials = guarded(object_stores.azure_from_env_credentials)
-azure_refreshable_credentials = guarded(object_stores.azure_refreshable_credentials)
-azure_static_credentials = guarded(object_stores.azure_static_credentials)
-gcs_anonymous_credentials = guarded(object_stores.gcs_anonymous_credentials)
-gcs_credentials = guarded(object_stores.gcs_credentials)
-gcs_from_env_credentials = guarded(object_stores.gcs_from_env_credentials)
-gcs_refreshable_credentials = guarded(object_stores.gcs_refreshable_credentials)
-gcs_static_credentials = guarded(object_stores.gcs_static_credentials)
-s3_anonymous_credentials = guarded(object_stores.s3_anonymous_credentials)
-s3_credentials = guarded(object_stores.s3_credentials)
-s3_from_env_credentials = guarded(object_stores.s3_from_env_credentials)
-s3_refreshable_credentials = guarded(object_stores.s3_refreshable_credentials)
-s3_static_credentials = guarded(object_stores.s3_static_credentials)
+containers_credentials = guard(common.containers_credentials)
+azure_anonymous_credentials = guard(object_stores.azure_anonymous_credentials)
+azure_credentials = guard(object_stores.azure_credentials)
+azure_from_env_credentials = guard(object_stores.azure_from_env_credentials)
+azure_refreshable_credentials = guard(object_stores.azure_refreshable_credentials)
+azure_static_credentials = guard(object_stores.azure_static_credentials)
+gcs_anonymous_credentials = guard(object_stores.gcs_anonymous_credentials)
+gcs_credentials = guard(object_stores.gcs_credentials)
+gcs_from_env_credentials = guard(object_stores.gcs_from_env_credentials)
+gcs_refreshable_credentials = guard(object_stores.gcs_refreshable_credentials)
+gcs_static_credentials = guard(object_stores.gcs_static_credentials)
+s3_anonymous_credentials = guard(object_stores.s3_anonymous_credentials)
+s3_credentials = guard(object_stores.s3_credentials)
+s3_from_env_credentials = guard(object_stores.s3_from_env_credentials)
+s3_refreshable_credentials = guard(object_stores.s3_refreshable_credentials)
+s3_static_credentials = guard(object_stores.s3_static_credentials)
 
 AnyS3Credential = AnyGcsCredential = AnyAzureCredential = AnyCredential
 AnyGcsStaticCredential = AnyAzureStaticCredential = AnyCredential
@@ -164,14 +164,14 @@ class AzureStaticCredentials:
     )
 
 
-def _provided_by(name: str) -> MadeKind:
+def _kind_of(name: str) -> MadeKind:
     return kind(name, _itself, lambda x: getattr(x, "provider", None) == name.lower())
 
 
 class Credentials:
     """Credentials of containers, by the kind of store."""
 
-    S3, Gcs, Azure = map(_provided_by, ("S3", "Gcs", "Azure"))
+    S3, Gcs, Azure = map(_kind_of, ("S3", "Gcs", "Azure"))
     LocalFileSystemAccess = kind(
         "LocalFileSystemAccess",
         lambda: LocalFileSystemAccess,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from icevirt.errors import InvalidInputError
 from icevirt.escaping import escape_lines
 from icevirt.icechunk._shims import logs
-from icevirt.icechunk._shims.classes import AsyncTwin, each, guarded, raises_icechunks
+from icevirt.icechunk._shims.classes import AsyncTwin, each, guard, raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
 from icevirt.icechunk.session import Session
 from icevirt.model.repo_info import RepoAvailability
@@ -312,12 +312,12 @@ class Repository(engine.Repository):
 
     def total_chunks_storage(self, **limits: Any) -> int:
         """Return the bytes of native chunks."""
-        _deprecated("total_chunks_storage")
+        _warn_deprecated("total_chunks_storage")
         return self.chunk_storage_stats(**limits).native_bytes
 
     async def total_chunks_storage_async(self, **limits: Any) -> int:
         """Return the bytes of native chunks."""
-        _deprecated("total_chunks_storage_async")
+        _warn_deprecated("total_chunks_storage_async")
         found: ChunkStorageStats = await self.chunk_storage_stats_async(**limits)
         return found.native_bytes
 
@@ -330,7 +330,7 @@ def _version(given: Any) -> int:
     return 2 if given is None else int(given)
 
 
-def _deprecated(name: str) -> None:
+def _warn_deprecated(name: str) -> None:
     message = f"{name} is deprecated: use chunk_storage_stats().native_bytes"
     warnings.warn(message, DeprecationWarning, stacklevel=4)
 
@@ -348,7 +348,7 @@ def _warn_of_none(authorized: Mapping[str, Any] | None) -> None:
 raises_icechunks(Repository)
 
 
-@guarded
+@guard
 def upgrade_icechunk_repository(
     repo: Repository,
     *,

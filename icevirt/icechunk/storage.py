@@ -15,7 +15,7 @@ from urllib.request import HTTPRedirectHandler, build_opener
 from icevirt.connect.credentials.common import Anonymous, Credentials, FromEnv
 from icevirt.connect.options import TIGRIS, TIGRIS_HEADERS
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.icechunk._shims.classes import guarded
+from icevirt.icechunk._shims.classes import guard
 from icevirt.icechunk._shims.configuration import (
     ObjectStoreConfig,
     S3Options,
@@ -29,7 +29,12 @@ from icevirt.icechunk._shims.configuration import (
     local_filesystem_store,
     s3_store,
 )
-from icevirt.icechunk._shims.storages import NamedStorage, OnDisk, local_filesystem_storage, named
+from icevirt.icechunk._shims.storages import (
+    NamedStorage,
+    OnDisk,
+    local_filesystem_storage,
+    name_storage,
+)
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.containers import ObjectStoreConfig as AnyObjectStoreConfig
 from icevirt.storage import constructors, memory, object_store
@@ -82,7 +87,7 @@ _MOST_REDIRECTS = 10
 _PATIENCE = 60  # seconds
 
 
-def _headed(make: Any) -> Any:
+def _keep_signature(make: Any) -> Any:
     """Return a function that makes icevirt's storage, with icechunk's arguments."""
 
     @wraps(make)
@@ -102,10 +107,10 @@ def _headed(make: Any) -> Any:
             )
         if isinstance(checksum := given.get("checksum_algorithm"), ChecksumAlgorithm):
             given["checksum_algorithm"] = checksum.value
-        reading = _checked({**(headers or {}), **(read_headers or {})})
-        writing = _checked({**(headers or {}), **(write_headers or {})})
+        reading = _check({**(headers or {}), **(read_headers or {})})
+        writing = _check({**(headers or {}), **(write_headers or {})})
         made = make(*args, **given)
-        named = _named(made.with_headers(reading) if reading else made)
+        named = _name(made.with_headers(reading) if reading else made)
         if isinstance(named, _InBucket) and reading != writing:
             named.writer = made.with_headers(writing)
         return named
@@ -115,10 +120,10 @@ def _headed(make: Any) -> Any:
     arguments = {name: own[name] for name in own if name not in ("args", "given")} | dict(known)
     ordered = sorted(arguments.values(), key=lambda each: each.kind)
     vars(storage)["__signature__"] = inspect.Signature(ordered)
-    return guarded(storage)
+    return guard(storage)
 
 
-def _checked(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _check(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     for name, value in headers.items():
         if not _HEADER.fullmatch(name) or not value.isprintable():
             raise InvalidInputError(
@@ -159,7 +164,7 @@ class Storage(NamedStorage, metaclass=_Kind):
     """The root of a repository; functions make one."""
 
     @staticmethod
-    @_headed
+    @_keep_signature
     def new_s3(
         config: Options, bucket: str, prefix: str | None, credentials: Credentials | None = None
     ) -> object_store.ObjectStorage:
@@ -169,7 +174,7 @@ class Storage(NamedStorage, metaclass=_Kind):
     new_s3_object_store = new_s3
 
     @staticmethod
-    @_headed
+    @_keep_signature
     def new_tigris(
         config: Options,
         bucket: str,
@@ -182,7 +187,7 @@ class Storage(NamedStorage, metaclass=_Kind):
         return made if use_weak_consistency else made.with_headers(TIGRIS_HEADERS)
 
     @staticmethod
-    @_headed
+    @_keep_signature
     def new_r2(
         config: Options,
         bucket: str | None = None,
@@ -197,7 +202,7 @@ class Storage(NamedStorage, metaclass=_Kind):
         return _in_s3(config, bucket, prefix, credentials, endpoint)
 
     @staticmethod
-    @_headed
+    @_keep_signature
     def new_hf(
         config: Options,
         bucket: str,
@@ -211,7 +216,7 @@ class Storage(NamedStorage, metaclass=_Kind):
         return _in_s3(options, bucket, prefix, credentials, endpoint)
 
     @staticmethod
-    @_headed
+    @_keep_signature
     def new_gcs(
         bucket: str,
         prefix: str | None,
@@ -224,7 +229,7 @@ class Storage(NamedStorage, metaclass=_Kind):
         return constructors.in_bucket("gcs", bucket, config or {}, known, prefix)
 
     @staticmethod
-    @_headed
+    @_keep_signature
     def new_azure_blob(
         account: str,
         container: str,
@@ -305,33 +310,33 @@ class _OnServer(NamedStorage, object_store.HttpStorage):
     _type = "HTTP"
 
 
-def _named(storage: Any) -> Storage:
+def _name(storage: Any) -> Storage:
     """Return icevirt's storage as icechunk's."""
-    return cast("Storage", named(storage, OnDisk, _InMemory, _OnServer, _InBucket))
+    return cast("Storage", name_storage(storage, OnDisk, _InMemory, _OnServer, _InBucket))
 
 
 def in_memory_storage() -> Storage:
     """Return a storage in the memory of this process."""
-    return _named(memory.in_memory_storage())
+    return _name(memory.in_memory_storage())
 
 
 def http_storage(
     base_url: str, opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
 ) -> Storage:
     """Return a storage on a web server, to read from."""
-    return _named(object_store.http_storage(base_url, opts, headers))
+    return _name(object_store.http_storage(base_url, opts, headers))
 
 
-s3_storage = _headed(constructors.s3_storage)
+s3_storage = _keep_signature(constructors.s3_storage)
 s3_object_store_storage = s3_storage
-r2_storage = _headed(constructors.r2_storage)
-tigris_storage = _headed(constructors.tigris_storage)
-gcs_storage = _headed(constructors.gcs_storage)
-azure_storage = _headed(constructors.azure_storage)
-hf_storage = _headed(constructors.hf_storage)
+r2_storage = _keep_signature(constructors.r2_storage)
+tigris_storage = _keep_signature(constructors.tigris_storage)
+gcs_storage = _keep_signature(constructors.gcs_storage)
+azure_storage = _keep_signature(constructors.azure_storage)
+hf_storage = _keep_signature(constructors.hf_storage)
 
 
-@guarded
+@guard
 def redirect_storage(base_url: str) -> Storage:
     """Return the storage that a web server redirects to, to read from without credentials.
 
@@ -354,7 +359,7 @@ def redirect_storage(base_url: str) -> Storage:
         )
     known = {name: values[-1] for name, values in parse_qs(at.query).items() if name == "region"}
     place = at._replace(query="", fragment="").geturl()
-    return _named(constructors.storage_of(place, {**known, "anonymous": True}))
+    return _name(constructors.storage_of(place, {**known, "anonymous": True}))
 
 
 class _NoRedirect(HTTPRedirectHandler):

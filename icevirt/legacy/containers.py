@@ -32,7 +32,7 @@ _KINDS = {
 """Kinds of stores by their names before 0.1.0."""
 
 
-def authorized_containers(
+def authorize_containers(
     document: Mapping[str, Any], prefixes: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
     """Return the containers of a configuration, and one for each prefix that the caller names.

@@ -142,9 +142,9 @@ class OldRepoState(OldRepository):
     def authorize_containers(
         self, document: Mapping[str, Any], prefixes: Iterable[str]
     ) -> dict[str, dict[str, Any]]:
-        from icevirt.legacy.containers import authorized_containers
+        from icevirt.legacy.containers import authorize_containers
 
-        return authorized_containers(document, prefixes)
+        return authorize_containers(document, prefixes)
 
     def lines(self) -> dict[str, tuple[ObjectId12, ...]]:
         """Return where each branch was, commit by commit, oldest first."""

@@ -372,7 +372,9 @@ class _CopyingUpgrade:
         return V1State(
             branches={name: line[-1] for name, line in sorted(lines.items())},
             tags=dict(sorted(tags.items())),
-            deleted_tags={name: _deleted_tag(current, name) for name in sorted(info.deleted_tags)},
+            deleted_tags={
+                name: _find_deleted_tag(current, name) for name in sorted(info.deleted_tags)
+            },
             snapshots=known,
             config=None,
             lines=lines,
@@ -424,7 +426,7 @@ class _CopyingUpgrade:
         return config.document, tuple(map(entry_of, containers))
 
 
-def _deleted_tag(current: RepoState, name: str) -> ObjectId12 | None:
+def _find_deleted_tag(current: RepoState, name: str) -> ObjectId12 | None:
     """Return the snapshot that a deleted tag named, if that is still known."""
     match current:
         case OldRepoState() if name in current.paths.tags:

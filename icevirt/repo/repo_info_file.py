@@ -226,7 +226,7 @@ class RepoInfoFile:
             now = self.now()
             name = ops_log.backup_name(now, ObjectId12.random())
             limit = RepositoryConfig.from_document(changed.config).ops_log_limit
-            after = ops_log.logged(changed, kind, now=now, backup=name, limit=limit)
+            after = ops_log.add_entry(changed, kind, now=now, backup=name, limit=limit)
             backups[name] = raw or file.encode(info)
             info, raw = after, b""
         return info, backups

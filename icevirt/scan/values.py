@@ -43,7 +43,7 @@ def pieces(array: ScannedArray, fetch: Fetch) -> Iterator[NDArray[Any]]:
         ScanError: A chunk cannot be read or decoded.
     """
     if not array.shape or not array.shape[0]:
-        yield _decoded(array, fetch)
+        yield _decode(array, fetch)
         return
     edge, length = array.chunk_shape[0], array.shape[0]
     table = array.references
@@ -53,7 +53,7 @@ def pieces(array: ScannedArray, fetch: Fetch) -> Iterator[NDArray[Any]]:
         low, high = np.searchsorted(column, [first, first + step]).tolist()
         part = table.take(np.arange(low, high)).shifted([-first, *[0] * (table.ndim - 1)])
         shape = (min(edge * step, length - edge * first), *array.shape[1:])
-        yield _decoded(replace(array, shape=shape, references=part), fetch)
+        yield _decode(replace(array, shape=shape, references=part), fetch)
 
 
 def _rows_at_once(array: ScannedArray) -> int:
@@ -64,7 +64,7 @@ def _rows_at_once(array: ScannedArray) -> int:
     return max(1, min(_CHUNKS, _BYTES // max(largest, 1)) // chunks)
 
 
-def _decoded(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
+def _decode(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
     import zarr
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.metadata import ArrayV3Metadata

@@ -254,7 +254,7 @@ def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
     with grant_access(task.access), ExitStack() as stack:
         opened = cache(lambda url: stack.enter_context(open_source(url)))
 
-        def attempted(file: SourceFile, dimensions: tuple[str, ...] = ()) -> ScanOutcome:
+        def attempt_file(file: SourceFile, dimensions: tuple[str, ...] = ()) -> ScanOutcome:
             options = replace(task.options, concat_dim=dimensions or None)
             return attempt(file, options, lambda url: nullcontext(opened(url)))
 
@@ -263,9 +263,9 @@ def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
                 (file,) = part.files
                 if file.url not in tried:
                     with nullcontext() if journal is None else journal.scanning(part):
-                        tried[file.url] = part, attempted(file)
+                        tried[file.url] = part, attempt_file(file)
                 if (scanned := tried[file.url][1].scanned) is not None:
-                    return _labels(scanned, partial(attempted, file))
+                    return _labels(scanned, partial(attempt_file, file))
             return end.labels
 
         first, last = map(labels_of, task.ends)
@@ -277,7 +277,7 @@ def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
         for part, outcome in whole:
             rows = PartRows(task.limits, lambda array: options.wanted_of(array, ()))
             is_plain = outcome.scanned is None or not found
-            rows.add(outcome if is_plain else attempted(outcome.file, found))
+            rows.add(outcome if is_plain else attempt_file(outcome.file, found))
             write_part(task.catalog, part.name, rows.tables())
     return EndsFound(dimensions=found, files=len(whole))
 

@@ -24,7 +24,7 @@ from icevirt.access.virtualizarr import (
     refuse_without_virtualizarr,
     to_virtualizarr,
 )
-from icevirt.api.choices import checked_group
+from icevirt.api.choices import check_group
 from icevirt.api.plan import Plan
 from icevirt.archive.reports.build import Opening, open_group
 from icevirt.archive.scanned import ScannedFile, SourceFile
@@ -134,11 +134,11 @@ def build(
     """
     if mode not in ("w-", "w"):
         raise InvalidInputError("unknown mode", do='Pass mode="w-" or mode="w".', mode=mode)
-    top, storage = paths.canonical(checked_group(group)), storage_of(repo)
+    top, storage = paths.canonical(check_group(group)), storage_of(repo)
     datasets = _datasets(vds, inherit=write_inherited_coords)
     parts = {paths.join(top, path): each for path, each in datasets}
     used = _Used.of(parts)
-    files = _looked_at(used.ends, RegistryAccess(registry=registry))
+    files = _look_at(used.ends, RegistryAccess(registry=registry))
     reach = SourceAccess.of(access)
     wanted = containers_for(Strings.of(files), stores=reach.stores()) if files else ()
     opened = _repository(storage, wanted, used.grids)
@@ -212,7 +212,7 @@ def _datasets(vds: Dataset | DataTree, *, inherit: bool) -> Iterator[tuple[str, 
         yield "/" if key == "." else key, node.to_dataset(inherit=inherit)
 
 
-def _looked_at(ends: Mapping[str, int], access: RegistryAccess) -> dict[str, SourceFile]:
+def _look_at(ends: Mapping[str, int], access: RegistryAccess) -> dict[str, SourceFile]:
     """Return the files of references, each looked at once.
 
     Raises:

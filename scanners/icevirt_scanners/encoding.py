@@ -34,10 +34,10 @@ def bytes_codec(dtype: np.dtype[Any], endian: str = "little") -> JSON:
     return {"name": "bytes", "configuration": {"endian": endian}}
 
 
-def spelt(value: Any, dtype: np.dtype[Any]) -> JSON:  # noqa: PLR0911 - a case, a line
+def spell(value: Any, dtype: np.dtype[Any]) -> JSON:  # noqa: PLR0911 - a case, a line
     """Spell a scalar as zarr v3 spells fill values."""
     if dtype.names:
-        return {name: spelt(value[name], dtype[name]) for name in dtype.names}
+        return {name: spell(value[name], dtype[name]) for name in dtype.names}
     if dtype.kind in "biu":
         return value.item()  # type: ignore[no-any-return]
     if dtype.kind in "mM":

@@ -123,7 +123,7 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
             raise damage_error(url, variable=path, cause="a chunk outside the array", chunk=chunk)
     expected = None
     if not given.dtype.hasobject:
-        expected = _encoded_size(given.scanned, given.dtype.itemsize)
+        expected = _size_of_chunks(given.scanned, given.dtype.itemsize)
     for held in (length, np.array([len(body) for body in columns.inline], np.int64)):
         wrong = held == 0 if expected is None else held != expected
         if wrong.any():
@@ -151,7 +151,7 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
         raise damage_error(url, variable=path, cause=str(error)) from error
 
 
-def _encoded_size(array: ScannedArray, itemsize: int) -> int | None:
+def _size_of_chunks(array: ScannedArray, itemsize: int) -> int | None:
     """Return the bytes of each chunk of an array, None where a codec makes that vary.
 
     Chunks at the edge of an array are as large as all others.

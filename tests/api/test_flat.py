@@ -24,7 +24,7 @@ from icevirt.api.upkeep.fold import fold
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import (
     Known,
-    grown_listing,
+    grow_listing,
     index_of,
     look_up,
     read_listing,
@@ -402,7 +402,7 @@ def test_a_list_that_grows_unread_is_read_and_verified_as_a_whole():
     pieces, held = write_listing(storage, "a" * 20, files(40)), files(40)
     for number in range(30):
         more = files(1 + number % 3, len(held))
-        grown = grown_listing(storage, pieces, len(held), more)
+        grown = grow_listing(storage, pieces, len(held), more)
         for path, raw in grown.objects.items():
             storage.put(path, raw)
         pieces, held = grown.pieces, held + more
@@ -411,7 +411,7 @@ def test_a_list_that_grows_unread_is_read_and_verified_as_a_whole():
         assert [*found.files] == held
         assert found.pieces == pieces
         assert found.whole == ("a" * 20, 40)
-    other = grown_listing(storage, pieces[:-1], pieces[-1][1], files(2, 90_000))
+    other = grow_listing(storage, pieces[:-1], pieces[-1][1], files(2, 90_000))
     (raw,) = (raw for path, raw in other.objects.items() if path.startswith("listings/"))
     storage.put(f"listings/{pieces[-1][0]}.parquet", raw)
     with pytest.raises(errors.FormatError):

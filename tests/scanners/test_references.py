@@ -168,8 +168,10 @@ def static(path, *, data, level=4):
 def test_a_grid_that_lies_the_same_way_in_many_files_is_decoded_once(tmp_path, monkeypatch):
     representation._known.clear()
     decoded = []
-    decode = representation._decoded
-    monkeypatch.setattr(representation, "_decoded", lambda v: decoded.append(v.path) or decode(v))
+    decode = representation._hash_decoded
+    monkeypatch.setattr(
+        representation, "_hash_decoded", lambda v: decoded.append(v.path) or decode(v)
+    )
     data = np.random.default_rng(3).random((100, 100))
     first = {static(tmp_path / f"{n}.h5", data=data) for n in range(3)}
     assert len(decoded) == 1

@@ -9,7 +9,7 @@ import pytest
 
 import icevirt
 from icevirt.api.commit_options import OBJECTS
-from icevirt.archive.options import declare, spelled
+from icevirt.archive.options import declare, spell_options
 from icevirt.errors import ArgumentError, InvalidInputError
 
 EVERY = [pytest.param(options, id=options.__name__) for options in OBJECTS]
@@ -108,7 +108,7 @@ def test_options_that_void_one_another_are_refused():
 
 def test_errors_use_the_words_of_the_surface():
     with (
-        spelled(lambda _, each: each.flag),
+        spell_options(lambda _, each: each.flag),
         pytest.raises(InvalidInputError, match=r"^--on-mismatch='x'"),
     ):
         icevirt.CombineOptions(on_mismatch="x")

@@ -44,7 +44,7 @@ from icevirt.versioning.merge.kept_nodes import (
     Claim,
     attributes_of,
     read_planned_attributes,
-    settled,
+    settle_base,
 )
 
 _SHOWN = 10  # paths in a line
@@ -227,7 +227,7 @@ def beside(job: Appending, plan: BuildPlan, growth: Lengthened, tip: Snapshot) -
     claim = Claim(group=job.target.group, replaces=True, made=own)
     arrays = {array.path: tip.node(array.path).user_data for array in plan.arrays}
     arrays |= {e.added.path: e.zarr_json for e in growth.arrays}
-    found = settled(tip, claim, groups=plan.groups, arrays=arrays)
+    found = settle_base(tip, claim, groups=plan.groups, arrays=arrays)
     if found.unfit:
         path, why = next(iter(sorted(found.unfit.items())))
         raise OtherwiseError(f"{path} was made by others, and {why}")

@@ -47,7 +47,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
 from icevirt.archive.scanned import SourceFile
-from icevirt.catalog.listings import grown_listing
+from icevirt.catalog.listings import grow_listing
 from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId12
@@ -195,7 +195,7 @@ def _append(job: Appending) -> BuildReport:
     """Scan, plan, write and commit."""
     state, storage, clock = job.state, job.target.storage, job.clock
     work = Below(storage, f"{WORK[0]}/")
-    growing = job.pool.submit(grown_listing, work, state.pieces, state.files, job.new)
+    growing = job.pool.submit(grow_listing, work, state.pieces, state.files, job.new)
     with clock.phase("scan"):
         scan = scan_of(job)
         closed = scan_ends(scan, most=FEW)

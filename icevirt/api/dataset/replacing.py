@@ -39,7 +39,7 @@ from icevirt.versioning.merge.kept_nodes import (
     find_moved_manifests,
     is_same,
     losses,
-    settled,
+    settle_base,
 )
 
 OF_OTHERS = "commits_undone"
@@ -70,7 +70,7 @@ class Replacing:
     def settled(self) -> KeptNodes:
         """Return which nodes below the group are kept, replaced and deleted."""
         base = self.target.snapshot()
-        return settled(base, self.claim, groups=self.plan.groups, arrays=self.arrays)
+        return settle_base(base, self.claim, groups=self.plan.groups, arrays=self.arrays)
 
     def kept_attributes(self) -> dict[str, list[str]]:
         """Return the attributes of groups that stay, by path, for the next build to know them."""
@@ -217,7 +217,7 @@ def find_undone(
     moved = find_moved_manifests(base, claim)
     if last is not None:
         moved = target.find_rearranged(last, moved)
-    known = settled(base, claim, groups=groups, arrays=arrays)
+    known = settle_base(base, claim, groups=groups, arrays=arrays)
     return losses(base, claim, known, groups=groups, arrays=arrays, rearranged=moved)
 
 

@@ -54,7 +54,7 @@ from icevirt.planning.axes.differing import (
     of_many,
 )
 from icevirt.planning.combine.hints import holds_labels
-from icevirt.planning.combine.needs import LackingFacts, resolved
+from icevirt.planning.combine.needs import LackingFacts, resolve_needs
 from icevirt.planning.remedies import instead, list_names, scan_fix
 from icevirt.planning.schedule.balance_scans import deal_parts, pieces_of
 from icevirt.scan.contract import Policy, ScannerOptions
@@ -208,7 +208,7 @@ def combine_facts(
         return job.options.policy_of(path) is Policy.reference
 
     for _ in range(_ATTEMPTS):
-        found = resolved(
+        found = resolve_needs(
             facts,
             beside.read(facts.files),
             job.options,

@@ -337,7 +337,7 @@ class Target:
             merge_container(known, container)
         if self.info is None:
             return
-        build_merge.grafted(
+        build_merge.graft_build(
             self.snapshot(),
             groups=plan.groups,
             arrays={array.path: (array.zarr_json, array.node_id, ()) for array in plan.arrays},

@@ -48,7 +48,7 @@ from icevirt.api.dataset.trial import (
 )
 from icevirt.api.dataset.writing import commit_held
 from icevirt.api.recorded import continue_options
-from icevirt.api.trust.readable_places import left_elsewhere
+from icevirt.api.trust.readable_places import remark_on_elsewhere
 from icevirt.archive.reports.build import OTHERS, BuildReport
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
 from icevirt.archive.scanned import SourceFile, SourceFiles
@@ -488,7 +488,7 @@ class DatasetUpdate:
                 " name are there, and stay"
             )
         if elsewhere := [file.url for file in self._elsewhere]:
-            yield left_elsewhere(elsewhere)
+            yield remark_on_elsewhere(elsewhere)
 
     def _ends(self, now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         """Return the last labels before and now, by dimension."""

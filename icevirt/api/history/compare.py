@@ -33,7 +33,7 @@ from icevirt.storage.protocol import Storage
 from icevirt.versioning import lookup, repo_updates
 
 
-def listed_files(storage: Storage, record: Mapping[str, object]) -> dict[str, SourceFile] | None:
+def list_files(storage: Storage, record: Mapping[str, object]) -> dict[str, SourceFile] | None:
     """Return the files of a build by URL; None where no list is there that its snapshot names.
 
     Any client can write lists, so one whose digest is another says nothing.
@@ -263,7 +263,7 @@ def _records(info: RepoInfo, tip: ObjectId12) -> _Records:
     return found
 
 
-def _renamed(
+def _rename(
     files: dict[str, SourceFile] | None, moves: Sequence[tuple[str, str]]
 ) -> dict[str, SourceFile] | None:
     """Return files under the names that they have after relocations."""
@@ -286,8 +286,8 @@ def _files(
         if was == now:
             continue
         counts = FilesDifference(group=group, before=_count(was), after=_count(now))
-        lists = [{} if each is None else listed_files(storage, each[1]) for each in (was, now)]
-        lists[0] = _renamed(lists[0], moves)
+        lists = [{} if each is None else list_files(storage, each[1]) for each in (was, now)]
+        lists[0] = _rename(lists[0], moves)
         if lists[0] is None or lists[1] is None:
             yield counts
             continue

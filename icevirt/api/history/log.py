@@ -49,10 +49,10 @@ def resolve_version(info: RepoInfo, name: str) -> ObjectId12:
         SnapshotNotFoundError: It names none.
     """
     check("a version", name, str, do="Pass a branch, a tag or a snapshot id.")
-    if (found := _named(info, name)) is not None:
+    if (found := _find_ref(info, name)) is not None:
         return found
     base, sign, back = name.rpartition("~")
-    if sign and re.fullmatch("[0-9]{0,6}", back) and (found := _named(info, base)) is not None:
+    if sign and re.fullmatch("[0-9]{0,6}", back) and (found := _find_ref(info, base)) is not None:
         before = next(islice(lookup.ancestry(info, found), int(back or 1), None), None)
         if before is None:
             raise InvalidInputError(
@@ -71,7 +71,7 @@ def resolve_version(info: RepoInfo, name: str) -> ObjectId12:
     )
 
 
-def _named(info: RepoInfo, name: str) -> ObjectId12 | None:
+def _find_ref(info: RepoInfo, name: str) -> ObjectId12 | None:
     both = {"branch": info.branches, "tag": info.tags}
     refs = {kind: known[name] for kind, known in both.items() if name in known}
     if len({*refs.values()}) > 1:
@@ -85,11 +85,11 @@ def _named(info: RepoInfo, name: str) -> ObjectId12 | None:
     try:
         key = ObjectId12.parse(name)
     except (TypeError, ValueError):
-        return _abbreviated(info, name)
+        return _complete(info, name)
     return key if key in info.snapshots else None
 
 
-def _abbreviated(info: RepoInfo, name: str) -> ObjectId12 | None:
+def _complete(info: RepoInfo, name: str) -> ObjectId12 | None:
     """Return the one snapshot whose id begins so; the V1 format would have to list all."""
     if info.spec_version < 2 or not _ABBREVIATED.fullmatch(name.upper()):
         return None
@@ -155,7 +155,7 @@ class Commits:
         )
 
 
-def named_version(summary: SnapshotSummary, name: str = "") -> NamedVersion:
+def name_version(summary: SnapshotSummary, name: str = "") -> NamedVersion:
     """Return a snapshot as reports list it, with the name that leads to it."""
     return NamedVersion(
         name=name,

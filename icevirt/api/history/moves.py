@@ -13,8 +13,8 @@ from shlex import quote
 from typing import Literal
 
 from icevirt.api.dataset.records import METADATA, provenance_of
-from icevirt.api.history.compare import listed_files
-from icevirt.api.history.log import Commits, head_of, named_version, resolve_version
+from icevirt.api.history.compare import list_files
+from icevirt.api.history.log import Commits, head_of, name_version, resolve_version
 from icevirt.archive.reports.history import (
     BranchMove,
     NameChange,
@@ -112,7 +112,7 @@ def _exclude_added(head: RepoInfoFile, info: RepoInfo, branch: str, tip: ObjectI
 
     history = [*lookup.ancestry(info, tip)]
     record = provenance_of(history[0]) if METADATA in history[0].metadata else None
-    now = None if record is None else listed_files(head.storage, record)
+    now = None if record is None else list_files(head.storage, record)
     if record is None or now is None:
         raise InvalidInputError(
             "the tip of the branch is not a build whose files are listed",
@@ -123,7 +123,7 @@ def _exclude_added(head: RepoInfoFile, info: RepoInfo, branch: str, tip: ObjectI
     group = str(record["group"])
     older = (provenance_of(each, group) for each in history[1:])
     last = next((each for each in older if each is not None), None)
-    before = {} if last is None else listed_files(head.storage, last) or {}
+    before = {} if last is None else list_files(head.storage, last) or {}
     added = now.keys() - before.keys()
     if added:
         exclude(head.storage, added, why="excluded", branch=branch, group=group)
@@ -278,7 +278,9 @@ def _parent(info: RepoInfo, key: ObjectId12) -> ObjectId12 | None:
     return None if found is None else found.parent_id
 
 
-def _changed(head: RepoInfoFile, action: str, kind: str, name: str, key: ObjectId12) -> NameChange:
+def _describe_change(
+    head: RepoInfoFile, action: str, kind: str, name: str, key: ObjectId12
+) -> NameChange:
     return NameChange(
         repo=head.storage.url,
         kind=kind,  # type: ignore[arg-type]  # words of our own
@@ -301,7 +303,7 @@ def branches(repo: StorageLike | Repository) -> NamedVersions:
     info = head.read().info
     names = sorted(info.branches, key=lambda name: (name != repo_updates.MAIN, name))
     found = tuple(
-        named_version(lookup.find_snapshot(info, info.branches[name]), name) for name in names
+        name_version(lookup.find_snapshot(info, info.branches[name]), name) for name in names
     )
     return NamedVersions(repo=head.storage.url, kind="branch", names=found)
 
@@ -318,7 +320,7 @@ def tags(repo: StorageLike | Repository) -> NamedVersions:
     head = head_of(repo)
     info = head.read().info
     found = tuple(
-        named_version(lookup.find_snapshot(info, key), name)
+        name_version(lookup.find_snapshot(info, key), name)
         for name, key in sorted(info.tags.items())
     )
     deleted = tuple(sorted(info.deleted_tags))
@@ -343,7 +345,7 @@ def create_branch(
     head = head_of(repo)
     key = resolve_version(head.read().info, version)
     head.update(repo_updates.create_branch(name, key))
-    return _changed(head, "created", "branch", name, key)
+    return _describe_change(head, "created", "branch", name, key)
 
 
 def delete_branch(repo: StorageLike | Repository, name: str) -> NameChange:
@@ -359,7 +361,7 @@ def delete_branch(repo: StorageLike | Repository, name: str) -> NameChange:
     head = head_of(repo)
     key = lookup.branch_tip(head.read().info, name)
     head.update(repo_updates.delete_branch(name))
-    return _changed(head, "deleted", "branch", name, key)
+    return _describe_change(head, "deleted", "branch", name, key)
 
 
 def rename_branch(repo: StorageLike | Repository, name: str, new: str) -> NameChange:
@@ -380,7 +382,9 @@ def rename_branch(repo: StorageLike | Repository, name: str, new: str) -> NameCh
     """
     head = head_of(repo)
     after = head.update(repo_updates.copy_branch(name, new), repo_updates.delete_branch(name))
-    return replace(_changed(head, "renamed", "branch", new, after.branches[new]), former=name)
+    return replace(
+        _describe_change(head, "renamed", "branch", new, after.branches[new]), former=name
+    )
 
 
 def create_tag(
@@ -403,7 +407,7 @@ def create_tag(
     key = resolve_version(head.read().info, version)
     edit = repo_updates.create_tag(name, key)
     head.update(repo_updates.guard(repo_updates.CREATE_TAG, edit))
-    return _changed(head, "created", "tag", name, key)
+    return _describe_change(head, "created", "tag", name, key)
 
 
 def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
@@ -421,4 +425,4 @@ def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
     key = lookup.tag_target(head.read().info, name)
     edit = repo_updates.delete_tag(name)
     head.update(repo_updates.guard(repo_updates.DELETE_TAG, edit))
-    return _changed(head, "deleted", "tag", name, key)
+    return _describe_change(head, "deleted", "tag", name, key)

@@ -66,7 +66,7 @@ class Inputs:
         self, sources: Sources, *, asset: str | None = None, known: Sequence[SourceFile] = ()
     ) -> None:
         self._parts: list[Any] = [
-            each if isinstance(each, list) else PackedRows(_checked(each, asset))
+            each if isinstance(each, list) else PackedRows(_check(each, asset))
             for each in _parts(sources)
         ]
         self._files: SourceFiles | None = None
@@ -133,7 +133,7 @@ def _is_table(source: Any) -> bool:
     return hasattr(source, "__arrow_c_stream__") or is_spark_frame(source)
 
 
-def _checked(source: Any, asset: str | None) -> Iterator[tuple[str, Row | SourceFile]]:
+def _check(source: Any, asset: str | None) -> Iterator[tuple[str, Row | SourceFile]]:
     """Read a list; what it says of a file on a server is all there is to know before the scan."""
     if isinstance(source, str):
         where = source.removeprefix("@")
@@ -174,7 +174,7 @@ def _of_rows(rows: PackedRows) -> Iterator[SourceFile]:
     with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-list") as pool:
         for some in rows.pieces():
             asked = {
-                number: pool.submit(carrying(_looked_at), name, each)
+                number: pool.submit(carrying(_look_at), name, each)
                 for number, (name, each) in enumerate(some)
                 if isinstance(each, Row) and _is_remote(each.url)
             }
@@ -184,10 +184,10 @@ def _of_rows(rows: PackedRows) -> Iterator[SourceFile]:
                 elif number in asked:
                     yield from asked[number].result()
                 else:
-                    yield from _looked_at(name, each)
+                    yield from _look_at(name, each)
 
 
-def _looked_at(name: str, row: Row) -> tuple[SourceFile, ...]:
+def _look_at(name: str, row: Row) -> tuple[SourceFile, ...]:
     """List what a row names, and compare it with what the row says.
 
     Raises:

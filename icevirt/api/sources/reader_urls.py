@@ -192,16 +192,16 @@ class NamedContainers:
                 names.
         """
         if not isinstance(given, Mapping | None):
-            raise _refused(
+            raise _refusal(
                 "containers must be a mapping of names to prefixes", found=type(given).__name__
             )
         names: dict[str, str] = {}
         for name, prefix in (given or {}).items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise _refused("not a valid container name", name=name)
+                raise _refusal("not a valid container name", name=name)
             url = prefix_url(prefix)
             if url in names:
-                raise _refused("a prefix has two names", url_prefix=url, names=[names[url], name])
+                raise _refusal("a prefix has two names", url_prefix=url, names=[names[url], name])
             names[url] = name
         return cls(names=tuple(sorted(names.items())))
 
@@ -221,7 +221,7 @@ class NamedContainers:
         return replace(plan, containers=found)
 
 
-def _refused(what: str, **facts: Any) -> InvalidInputError:
+def _refusal(what: str, **facts: Any) -> InvalidInputError:
     return InvalidInputError(
         what,
         do='Pass commit_options={"containers": {"archive": "s3://bucket/prefix/"}}'

@@ -112,7 +112,7 @@ class ReadablePlaces:
         )
 
 
-def left_elsewhere(urls: Sequence[str]) -> str:
+def remark_on_elsewhere(urls: Sequence[str]) -> str:
     """Return a remark on files of a dataset that a call did not look at."""
     shown = list_names([without_secrets(each) for each in urls], _SHOWN)
     price = "if you trust them, they are looked at too"

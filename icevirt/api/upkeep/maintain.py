@@ -13,19 +13,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 
-from icevirt.api.choices import checked_group
+from icevirt.api.choices import check_group
 from icevirt.api.dataset.events import Clock, long_running, telling_tasks
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.api.dataset.transaction import ExecutorStarter
-from icevirt.api.history.log import named_version
+from icevirt.api.history.log import name_version
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.fold import fold
 from icevirt.api.upkeep.own_objects import (
     SWEEPS,
     WorkFolder,
     history_of_builds,
+    list_recorded_builds,
     own_garbage,
-    recorded_builds,
     work_folders,
 )
 from icevirt.api.upkeep.windows import DatasetFiles, Window, behind
@@ -134,7 +134,7 @@ def maintain(
             files = DatasetFiles.of(
                 storage,
                 branch=branch,
-                group=checked_group(group),
+                group=check_group(group),
                 prefixes=prefixes_of(authorize),
                 starter=ExecutorStarter(stack, clock, executor),
                 clock=clock,
@@ -238,7 +238,7 @@ class _Maintenance:
             garbage_before=min(safe, oldest),
             running=running,
             dead=[each for each in folders if each not in running],
-            recorded=recorded_builds(head.storage),
+            recorded=list_recorded_builds(head.storage),
         )
 
     def expire(self, info: RepoInfo) -> tuple[RepoInfo, ExpirationRan] | None:
@@ -288,9 +288,9 @@ class _Maintenance:
             garbage_before=moment(self.garbage_before),
             snapshots=len(known),
             snapshots_expired=len(self.expired),
-            expired=tuple(map(named_version, gone[:_SHOWN])),
+            expired=tuple(map(name_version, gone[:_SHOWN])),
             kept_by_name=tuple(
-                named_version(each, name)
+                name_version(each, name)
                 for name, each in named
                 if each.flushed_at < self.history_from and each.parent_id is not None
             ),

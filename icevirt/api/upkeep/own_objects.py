@@ -76,7 +76,7 @@ def work_folders(storage: Storage) -> list[WorkFolder]:
     return sorted(folders, key=lambda folder: folder.first)
 
 
-def recorded_builds(storage: Storage) -> frozenset[str]:
+def list_recorded_builds(storage: Storage) -> frozenset[str]:
     """Return the builds whose records are objects, which no expiry takes away."""
     return frozenset(filter(None, (build_of(info.path) for info in storage.list(RECORDS))))
 
@@ -153,8 +153,8 @@ def own_garbage(
     snapshots = (assets.snapshot(each.id) for each in kept)
     records = records_needed(storage, filter(build_of, aged), snapshots) if aged else set()
     records |= {info.path for info in storage.list(RECORDS)} - {*aged}
-    named = _named(json.dumps([dict(each.metadata) for each in kept]).encode())
-    named |= {name for record in records for name in _named(storage.get(record))}
+    named = _find_names(json.dumps([dict(each.metadata) for each in kept]).encode())
+    named |= {name for record in records for name in _find_names(storage.get(record))}
     there = {_stem(info) for info in storage.list(f"{WORK_FOLDER}listings")}
     pieces = pieces_of(Below(storage, WORK_FOLDER), sorted(there & named))
     for folder in ("listings", "known"):
@@ -169,7 +169,7 @@ def own_garbage(
     return garbage
 
 
-def _named(raw: bytes) -> set[str]:
+def _find_names(raw: bytes) -> set[str]:
     """Return what may be names of objects in a text."""
     return {found.decode() for found in _NAME.findall(raw)}
 

@@ -148,7 +148,7 @@ def exclude(
     else:
         changed = len(urls)
         left_out.exclude(storage, urls, why="excluded", branch=branch, group=group)
-    return _listed(storage_of(repo), changed)
+    return _list(storage_of(repo), changed)
 
 
 def excluded(repo: StorageLike) -> ExcludedFiles:
@@ -160,10 +160,10 @@ def excluded(repo: StorageLike) -> ExcludedFiles:
     """
     storage = storage_of(repo)
     RepoInfoFile(storage).read()
-    return _listed(storage, 0)
+    return _list(storage, 0)
 
 
-def _listed(storage: Storage, changed: int) -> ExcludedFiles:
+def _list(storage: Storage, changed: int) -> ExcludedFiles:
     notes = [note for _, note in left_out.exclusions(storage)]
     return ExcludedFiles(
         repo=storage.url,

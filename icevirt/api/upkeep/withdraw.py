@@ -26,7 +26,7 @@ from icevirt.api.dataset.tail import read_tail
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter
 from icevirt.api.dataset.writing import commit_held
-from icevirt.api.history.log import named_version
+from icevirt.api.history.log import name_version
 from icevirt.api.moving import all_names
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.scans import objects_of_parts, rows_of_files, source_urls
@@ -103,7 +103,7 @@ class Holding:
             datasets=tuple(self.datasets),
             commits=tuple(commits),
             references=sum(self.manifests.values()),
-            snapshots=tuple(map(named_version, sorted(known, key=lambda each: -each.flushed_at))),
+            snapshots=tuple(map(name_version, sorted(known, key=lambda each: -each.flushed_at))),
             tags=tuple(sorted(tags)),
             manifests=len(self.going),
             chunks=len(self.chunks),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from icevirt.amounts import counted, plural
+from icevirt.amounts import count_exactly, plural
 from icevirt.errors import Fix
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -470,7 +470,7 @@ class AxisSummary:
     examples: tuple[StepGap, ...] = ()  # the first of them
 
     def __str__(self) -> str:
-        steps = counted(self.steps, "step")
+        steps = count_exactly(self.steps, "step")
         ends = f"{self.first} → {self.last}" if self.steps > 1 else self.first
         calendar = f" ({self.calendar} calendar)" if self.calendar else ""
         parts = [steps, f"{ends}{calendar}" if ends else ""]
@@ -479,8 +479,8 @@ class AxisSummary:
         elif self.longest:
             parts.append(f"{self.shortest} to {self.longest} apart")
         if self.every and self.gaps:
-            missing = counted(self.missing, "step")
-            parts.append(f"{counted(self.gaps, 'gap')} ({missing} missing)")
+            missing = count_exactly(self.missing, "step")
+            parts.append(f"{count_exactly(self.gaps, 'gap')} ({missing} missing)")
         return ", ".join(filter(None, parts))
 
 

@@ -41,28 +41,28 @@ def raises_icechunks[C: type](kind: C, read_by: type | None = None) -> C:
         home = next(each for each in kind.__mro__ if name in vars(each))
         if home.__module__.startswith("icevirt"):
             reading = read_by is not None and hasattr(read_by, name)
-            setattr(kind, name, _guarded(inspect.getattr_static(kind, name), reading=reading))
+            setattr(kind, name, _guard(inspect.getattr_static(kind, name), reading=reading))
     return kind
 
 
-def _guarded(member: Any, *, reading: bool) -> Any:
+def _guard(member: Any, *, reading: bool) -> Any:
     """Return what stands in a class, with its errors turned."""
     match member:
         case classmethod() | staticmethod():
-            return type(member)(guarded(member.__func__, reading=reading))
+            return type(member)(guard(member.__func__, reading=reading))
         case property(fget=FunctionType() as read, fset=write):
             return property(
-                guarded(read, reading=reading),
-                write and guarded(write, reading=reading),
+                guard(read, reading=reading),
+                write and guard(write, reading=reading),
                 doc=member.__doc__,
             )
         case FunctionType():
-            return guarded(member, reading=reading)
+            return guard(member, reading=reading)
         case _:
             return member
 
 
-def guarded(function: Callable[..., Any], *, reading: bool = False) -> Callable[..., Any]:
+def guard(function: Callable[..., Any], *, reading: bool = False) -> Callable[..., Any]:
     """Return a function that raises icechunk's errors in the place of icevirt's.
 
     Args:
@@ -79,18 +79,18 @@ def guarded(function: Callable[..., Any], *, reading: bool = False) -> Callable[
         return wraps(function)(yielding)
     if inspect.iscoroutinefunction(function):
 
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
+        async def wait(*args: Any, **kwargs: Any) -> Any:
             with icechunks_errors(reading=reading):
                 return await function(*args, **kwargs)
 
-        return wraps(function)(awaited)
+        return wraps(function)(wait)
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         with icechunks_errors(reading=reading):
             found = function(*args, **kwargs)
             return _each(found, reading=reading) if inspect.isgenerator(found) else found
 
-    return wraps(function)(called)
+    return wraps(function)(call)
 
 
 def _each(values: Iterator[Any], *, reading: bool) -> Iterator[Any]:

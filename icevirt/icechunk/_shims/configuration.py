@@ -300,7 +300,7 @@ def _of_word(name: str) -> MadeKind:
     """Return the class of one kind of store, whose values are `ObjectStoreConfig`."""
     word = _WORDS[name]
 
-    def made(given: Any = None, headers: Any = None) -> ObjectStoreConfig:
+    def make(given: Any = None, headers: Any = None) -> ObjectStoreConfig:
         if word == "local_file_system":
             return ObjectStoreConfig(word, str(given))
         if word == "http":
@@ -310,7 +310,7 @@ def _of_word(name: str) -> MadeKind:
         return ObjectStoreConfig(word, found)
 
     return kind(
-        name, made, lambda x: isinstance(x, containers.ObjectStoreConfig) and x.kind == word
+        name, make, lambda x: isinstance(x, containers.ObjectStoreConfig) and x.kind == word
     )
 
 
@@ -352,16 +352,18 @@ class VirtualChunkContainer(Shown, containers.VirtualChunkContainer):
         return {"name": self.name, "url_prefix": self.url_prefix, "store": self.store}
 
 
-def _stored(make: Callable[..., containers.ObjectStoreConfig]) -> Callable[..., ObjectStoreConfig]:
+def _convert_result(
+    make: Callable[..., containers.ObjectStoreConfig],
+) -> Callable[..., ObjectStoreConfig]:
     @wraps(make)
-    def made(*args: Any, **kwargs: Any) -> ObjectStoreConfig:
+    def convert(*args: Any, **kwargs: Any) -> ObjectStoreConfig:
         return ObjectStoreConfig.of(make(*args, **kwargs))
 
-    return made
+    return convert
 
 
-azure_store = _stored(options.azure_store)
-gcs_store = _stored(options.gcs_store)
-http_store = _stored(options.http_store)
-local_filesystem_store = _stored(containers.local_filesystem_store)
-s3_store = _stored(options.s3_store)
+azure_store = _convert_result(options.azure_store)
+gcs_store = _convert_result(options.gcs_store)
+http_store = _convert_result(options.http_store)
+local_filesystem_store = _convert_result(containers.local_filesystem_store)
+s3_store = _convert_result(options.s3_store)

@@ -82,10 +82,10 @@ class OnDisk(NamedStorage, local.LocalStorage):
 
 def local_filesystem_storage(path: str) -> NamedStorage:
     """Return the storage of a repository on local disk."""
-    return named(local.local_filesystem_storage(path), OnDisk)
+    return name_storage(local.local_filesystem_storage(path), OnDisk)
 
 
-def named(storage: Any, *kinds: type[NamedStorage]) -> NamedStorage:
+def name_storage(storage: Any, *kinds: type[NamedStorage]) -> NamedStorage:
     """Return icevirt's storage as icechunk's, of one of these kinds."""
     for kind in kinds:
         if type(storage) is kind.__bases__[1]:

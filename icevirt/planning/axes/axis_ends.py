@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.amounts import counted
+from icevirt.amounts import count_exactly
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import AxisSummary, StepGap
@@ -296,11 +296,11 @@ def describe_axes(axes: Sequence[AxisSummary]) -> Iterator[str]:
     """Yield a line for each dimension along which steps are missing, with what reserves them."""
     for axis in (each for each in axes if each.gaps):
         shown = ", ".join(
-            f"{counted(each.missing, 'step')} between {each.after} and {each.before}"
+            f"{count_exactly(each.missing, 'step')} between {each.after} and {each.before}"
             for each in axis.examples
         )
         more = axis.gaps - len(axis.examples)
-        line = f"{axis.dimension!r} has {counted(axis.gaps, 'gap')}: {shown}"
+        line = f"{axis.dimension!r} has {count_exactly(axis.gaps, 'gap')}: {shown}"
         if more > 0:
             line += f", and {more:,} more"
         if axis.spacing:

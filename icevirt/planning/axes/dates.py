@@ -122,7 +122,7 @@ class DateFormat:
         return cls(tuple(parts))
 
 
-def spelled(directive: str, *, apart: bool) -> str:
+def expression_of(directive: str, *, apart: bool) -> str:
     """Return the regular expression of a directive.
 
     Numbers may have one digit of two where they stand ``apart`` from other digits.

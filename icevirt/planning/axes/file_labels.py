@@ -34,11 +34,11 @@ from icevirt.planning.axes.dates import (
     Dates,
     capture,
     computing,
+    expression_of,
     iso_dates,
     read_dates,
     refuse_incomplete,
     same_texts,
-    spelled,
 )
 
 type Labels = Sequence[str | int | float | date] | str
@@ -231,7 +231,7 @@ def _spell(
             inside = rf"[0-9]+{more}(?:\.[0-9]+{more})?{more}"
         case _:
             apart = all(_is_apart(each, way) for each, way in ((before, -1), (after, 0)))
-            inside = spelled(piece.text, apart=apart)
+            inside = expression_of(piece.text, apart=apart)
     return f"(?P<{group}>{inside})"
 
 
@@ -294,7 +294,7 @@ def with_dates(pattern: str) -> tuple[str, Mapping[str, str]]:
             return match[0]
         group = f"d{len(found)}"
         found[group] = match[1]
-        return f"(?P<{group}>{spelled(match[1], apart=False)})"
+        return f"(?P<{group}>{expression_of(match[1], apart=False)})"
 
     if re.search("%[Yy]", inside):
         inside = re.sub("%(.)", directive, inside)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from os.path import commonprefix
 
-from icevirt.planning.axes.dates import DateFormat, spelled
+from icevirt.planning.axes.dates import DateFormat, expression_of
 
 _DAYS = (
     *("%Y%m%d", "%Y-%m-%d", "%Y_%m_%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%j", "%Y-%j", "%Y.%j", "%Y/%j"),
@@ -102,7 +102,7 @@ def _is_constant_hour(form: str, names: Sequence[str]) -> bool:
 
 def _regex(form: str) -> re.Pattern[str]:
     found = "".join(
-        (_YEARS if directive == "Y" else spelled(directive, apart=False))
+        (_YEARS if directive == "Y" else expression_of(directive, apart=False))
         if directive
         else re.escape(literal)
         for directive, literal in DateFormat.of(form).parts
@@ -115,7 +115,7 @@ def _apart(template: str) -> re.Pattern[str]:
         letter = found[1]
         if letter == "~":
             return "(?:[A-Za-z]+[=_-]?)?"
-        way = _YEARS if letter == "Y" else spelled(letter, apart=False)
+        way = _YEARS if letter == "Y" else expression_of(letter, apart=False)
         ends = "" if template[found.end() : found.end() + 2] in {"<m", "<d"} else "(?![0-9])"
         begins = "" if template[: found.start()].endswith(">") else "(?<![0-9])"
         return f"{begins}(?P<{letter}>{way}){ends}"

@@ -34,7 +34,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import plan_array
 from icevirt.planning.combine.prepare import PreparedFacts, coordinate
 from icevirt.planning.combine.tolerance import offer_tolerance
-from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
+from icevirt.planning.combine.variables import CombinedVariable, members_of, place_in_cells
 from icevirt.planning.containers import containers_for
 from icevirt.planning.meaning.conventions import describe_conventions
 from icevirt.planning.meaning.grid_mappings import refuse_unlike_mappings
@@ -66,7 +66,7 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         raise prepared.twice
     cells = prepared.cells(spec)
     if cells.alike(first):  # nearly always: files are listed in their order
-        members = [placed(member, cells) for member in members]
+        members = [place_in_cells(member, cells) for member in members]
     else:
         members.clear()
         members.extend(members_of(facts, cells, spec, limits))

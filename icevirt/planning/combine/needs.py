@@ -82,7 +82,7 @@ class _ArrayKind(NamedTuple):
         return schema, array.shape[0] // edge, -(-array.shape[0] // array.chunk_shape[0])
 
 
-def resolved(
+def resolve_needs(
     facts: CatalogFacts,
     beside: BesideColumns,
     hints: CombineHints,
@@ -250,14 +250,14 @@ def _make(  # noqa: PLR0917 - what is known of the arrays
     nbytes = beside.nbytes[values.at]
     none = np.zeros_like(nbytes)
 
-    def replaced(column: Counts, stored: NDArray[np.int64]) -> Counts:
+    def replace_counts(column: Counts, stored: NDArray[np.int64]) -> Counts:
         return Counts(_put(column.held, values.rows, stored))
 
-    def counted(column: Counts, stored: NDArray[np.int64]) -> Counts:
+    def fill_counts(column: Counts, stored: NDArray[np.int64]) -> Counts:
         if (times == among).all():
-            return replaced(column, stored)
+            return replace_counts(column, stored)
         cut = map_columns([column.held, kind], lambda count, at: count * times[at] // among[at])
-        return replaced(Counts(cut), stored)
+        return replace_counts(Counts(cut), stored)
 
     schema = KindColumn(kind.kind, of_kind[kind.of_kind])
     forms = KindColumn(kind.kind, form[kind.of_kind])
@@ -269,10 +269,10 @@ def _make(  # noqa: PLR0917 - what is known of the arrays
         ).compact(),
         digest=_choose_digests(arrays, beside, found, wanted, values.rows),
         labels=_choose_labels(arrays.labels, beside.labels, found, wanted),
-        virtual=counted(arrays.virtual, none),
-        inline=counted(arrays.inline, (nbytes > 0).astype(np.int64)),
-        virtual_bytes=replaced(arrays.virtual_bytes, none),
-        inline_bytes=replaced(arrays.inline_bytes, nbytes),
+        virtual=fill_counts(arrays.virtual, none),
+        inline=fill_counts(arrays.inline, (nbytes > 0).astype(np.int64)),
+        virtual_bytes=replace_counts(arrays.virtual_bytes, none),
+        inline_bytes=replace_counts(arrays.inline_bytes, nbytes),
         form=_put(forms, values.rows, stored_there) if len(values.rows) or form.any() else None,
     )
 

@@ -120,7 +120,7 @@ def members_of(
         yield before
 
 
-def placed(member: CombinedVariable, cells: Placement) -> CombinedVariable:
+def place_in_cells(member: CombinedVariable, cells: Placement) -> CombinedVariable:
     """Return an array of files in equal cells, with the labels and reasons of these."""
     names = [axis.dimension for axis in member.along]
     return replace(member, along=cells.along(member.path, names))

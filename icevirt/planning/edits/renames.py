@@ -232,7 +232,7 @@ def _rename_groups(
 ) -> GroupsOf:
     groups_of = facts.groups_of
 
-    def changed(row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
+    def change(row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
         edit = edits[int(of_file[row])]
         is_set = any(name == saying for _, name, _ in edit.attrs)
         return tuple(
@@ -248,7 +248,7 @@ def _rename_groups(
             for group in groups_of(row, saying="" if is_set else saying)
         )
 
-    return changed
+    return change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -184,7 +184,7 @@ def _assign(
     kind, patterns = _find_patterns(variables, signatures, places)
     eras: list[tuple[_Admits, ...]] = []
 
-    def narrowed(one: tuple[_Admits, ...], other: tuple[_Admits, ...]) -> tuple[_Admits, ...]:
+    def narrow(one: tuple[_Admits, ...], other: tuple[_Admits, ...]) -> tuple[_Admits, ...]:
         pairs = zip(one, other, strict=True)
         return tuple(b if a is None else a if b is None else a & b for a, b in pairs)
 
@@ -202,13 +202,13 @@ def _assign(
     of_place[:] = of_kind[kind]
     for number in sorted(open_kinds, key=lambda n: sum(each is None for each in patterns[n])):
         here, pattern = np.flatnonzero(kind == number), patterns[number]
-        fits = [era for era, held in enumerate(eras) if frozenset() not in narrowed(held, pattern)]
+        fits = [era for era, held in enumerate(eras) if frozenset() not in narrow(held, pattern)]
         if not fits:
             fits = [len(eras)]
             eras.append(pattern)
         of_place[here] = _find_nearest(of_place, here, fits)
         for era in np.unique(of_place[here]).tolist():
-            eras[era] = narrowed(eras[era], pattern)
+            eras[era] = narrow(eras[era], pattern)
     _, first, numbered = np.unique(of_place, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))

@@ -34,11 +34,11 @@ class _Convention:
 
 
 def _at_root(name: str, begins: str = "") -> Callable[[Sequence[ScannedGroup]], bool]:
-    def declared(groups: Sequence[ScannedGroup]) -> bool:
+    def declares(groups: Sequence[ScannedGroup]) -> bool:
         held = groups[0].attributes.values if groups else {}
         return name in held and str(held[name]).startswith(begins)
 
-    return declared
+    return declares
 
 
 def _anywhere(name: str) -> Callable[[Sequence[ScannedGroup]], bool]:

@@ -165,13 +165,15 @@ def _describe_attribute(schema: ArraySchema, name: str) -> str:
 def _describe_members(schema: ArraySchema) -> str:
     """Return what the numbers of a variable are called, those of a field behind its name."""
 
-    def told(named: Any) -> str:
+    def describe(named: Any) -> str:
         if "fields" in named:
-            return "; ".join(f"{field}: {told(each)}" for field, each in named["fields"].items())
+            return "; ".join(
+                f"{field}: {describe(each)}" for field, each in named["fields"].items()
+            )
         return ", ".join(f"{name}={number}" for name, number in named["enum"].items())
 
     named = members_of(schema.attributes)
-    return "no members" if named is None else f"members {told(named)}"
+    return "no members" if named is None else f"members {describe(named)}"
 
 
 def _describe_codecs(schema: ArraySchema, *, with_order: bool) -> list[str]:

@@ -216,7 +216,7 @@ def _measure(
         rest = np.flatnonzero(~(files.whole & aligned))
         if alike and not any_native(grids, place.starts, place.lengths, aligned, rest):
             return None
-        bounds = None if files.free is None else _bound(files, edges, same)
+        bounds = None if files.free is None else _find_bounds(files, edges, same)
         if bounds is not None:
             grids = [replace(grids[0], bounds=bounds)]
         plain = same & ~files.whole & on_grid & lines_up(grids, place.starts, place.lengths)
@@ -254,7 +254,9 @@ def _measure(
     )
 
 
-def _bound(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _find_bounds(
+    files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]
+) -> NDArray[np.int64]:
     """Return where chunks begin that follow each file's own grid; files that are not there too."""
     starts, lengths = files.place.starts[:, 0], files.place.lengths[:, 0]
     axis = files.place.axes[0]

@@ -165,7 +165,7 @@ class BuildCommit:
                 base=base,
                 branch=self.branch,
                 message=self.message,
-                nodes=build_merge.grafted(
+                nodes=build_merge.graft_build(
                     base,
                     groups=self.groups,
                     arrays=self.arrays,

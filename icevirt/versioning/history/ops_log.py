@@ -46,7 +46,7 @@ def newest_at(info: RepoInfo) -> int:
     return int(log.updated_at[0]) if len(log) else 0
 
 
-def logged(
+def add_entry(
     info: RepoInfo, kind: UpdateKind, *, now: int, backup: str, limit: int = 1000
 ) -> RepoInfo:
     """Put an entry on top of the log of a repo info in which the change is already made.

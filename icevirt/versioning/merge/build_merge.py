@@ -16,7 +16,7 @@ from icevirt.model import paths
 from icevirt.model.snapshot import ArrayNode, Boxes, GroupNode, ManifestRef, Node, Snapshot, node_of
 from icevirt.versioning import hierarchy
 from icevirt.versioning.hierarchy import NewId
-from icevirt.versioning.merge.kept_nodes import Claim, settled
+from icevirt.versioning.merge.kept_nodes import Claim, settle_base
 from icevirt.versioning.repo_updates import line_of
 
 
@@ -31,7 +31,7 @@ class BuiltArray(NamedTuple):
 type BuiltArrays = Mapping[str, tuple[bytes, ObjectId8, Sequence[ManifestRef]]]
 
 
-def grafted(
+def graft_build(
     base: Snapshot,
     *,
     groups: Mapping[str, bytes],
@@ -52,7 +52,7 @@ def grafted(
             raise InvalidInputError(
                 "this is an array, not a group", do="Choose another group.", path=claim.group
             )
-        found = settled(base, claim, groups=groups, arrays=documents(arrays))
+        found = settle_base(base, claim, groups=groups, arrays=documents(arrays))
         groups = found.groups
         for path in found.lost:
             del result[path]
@@ -96,7 +96,7 @@ def refuse_touched(
     ours = {paths.canonical(path) for path in (*groups, *arrays)}
     if claim is not None and claim.replaces:
         for each in (planned, tip):
-            ours |= settled(each, claim, groups=groups, arrays=documents(arrays)).lost
+            ours |= settle_base(each, claim, groups=groups, arrays=documents(arrays)).lost
     elif claim is not None:
         ours |= {path for path in (*before, *now) if claim.covers(path)}
     clash = sorted(path for path in ours if before.get(path) != now.get(path))

@@ -74,7 +74,7 @@ class KeptNodes:
         return self.replaced | self.deleted
 
 
-def settled(
+def settle_base(
     base: Snapshot, claim: Claim, *, groups: Mapping[str, bytes], arrays: Mapping[str, bytes]
 ) -> KeptNodes:
     """Decide what of a base stays, given zarr.json of the build's groups and arrays by path."""

@@ -110,12 +110,12 @@ def attributes_of(opened: Callable[[], Any], header: ObjectHeader | None = None)
     except NotUnderstoodError:
         plain = None
     if plain is None:
-        return _found(dict.fromkeys(_names(opened())), opened)
-    known = _known(plain) if plain.nbytes <= _REMEMBERED else None
-    return _found(plain.values, opened) if known is None else known
+        return _show(dict.fromkeys(_names(opened())), opened)
+    known = _show_known(plain) if plain.nbytes <= _REMEMBERED else None
+    return _show(plain.values, opened) if known is None else known
 
 
-def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> FoundAttributes:
+def _show(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> FoundAttributes:
     """Show attributes by name, and read those whose value is not known."""
     found = FoundAttributes()
     for raw, known in plain.items():
@@ -144,13 +144,13 @@ def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fo
 
 
 @lru_cache(512)
-def _known(plain: StoredAttributes) -> FoundAttributes | None:
+def _show_known(plain: StoredAttributes) -> FoundAttributes | None:
     """Show attributes that the header says, None where libhdf5 is to read any of them."""
     for name, value in plain.values.items():
         wanted = name not in UNREAD and name != _SCALES
         if wanted and (value is None or isinstance(value, References)):
             return None
-    return _found(plain.values, lambda: None)  # all values are known
+    return _show(plain.values, lambda: None)  # all values are known
 
 
 def _names(oid: Any) -> list[bytes]:
@@ -195,11 +195,11 @@ def _texts(attribute: Any, kind: Any, shape: tuple[int, ...]) -> list[bytes]:
 
 
 def _text(texts: Iterable[bytes], name: str, found: FoundAttributes) -> str | list[str]:
-    decoded = [_decoded(text, name, found) for text in texts]
+    decoded = [_decode(text, name, found) for text in texts]
     return decoded[0] if len(decoded) == 1 else decoded
 
 
-def _decoded(text: bytes, name: str, found: FoundAttributes) -> str:
+def _decode(text: bytes, name: str, found: FoundAttributes) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -225,7 +225,7 @@ def _represent(value: np.ndarray[Any, Any], name: str, found: FoundAttributes) -
     """Return a value without what h5py hangs on its dtype; say what JSON cannot."""
     dtype = value.dtype
     if dtype.kind == "O" or h5py.check_ref_dtype(dtype) is not None:
-        return _listed(value)
+        return _list(value)
     if dtype.kind == "S":  # h5py tags text as opaque where no other type can say it
         return _text(value.reshape(-1).tolist(), name, found)
     if dtype.names is not None:
@@ -244,7 +244,7 @@ def _represent(value: np.ndarray[Any, Any], name: str, found: FoundAttributes) -
     return value.reshape(-1)[0] if value.size == 1 else value
 
 
-def _listed(value: np.ndarray[Any, Any]) -> Any:
+def _list(value: np.ndarray[Any, Any]) -> Any:
     """Return variable-length numbers as lists; references among them are not representable."""
     items = [np.asarray(item) for item in value.reshape(-1)]
     if any(item.dtype.kind == "O" for item in items):

@@ -234,7 +234,7 @@ def read_index(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
             return alike
     shape, chunk = variable.own_shape, variable.own_chunk
     few = prod(-(-n // edge) for n, edge in zip(shape, chunk, strict=True)) <= _FEW
-    counted = not few or _turned(variable)
+    counted = not few or _is_turned(variable)
     decoded = _decode(variable, context, counted=counted)
     listed = _list_chunks(variable.dsid, chunk) if decoded is None else decoded
     found = _cut_off(listed, variable)
@@ -315,7 +315,7 @@ def _complete(found: ChunkEntries, variable: HDF5Variable, budget: Budget) -> Ch
     return ChunkEntries.joined([replace(found, mask=filled), unwritten], len(own))
 
 
-def _turned(variable: HDF5Variable) -> bool:
+def _is_turned(variable: HDF5Variable) -> bool:
     """Say whether an extensible array over the dataset would number chunks not in C order."""
     unlimited = [limit == h5s.UNLIMITED for limit in variable.limits]
     return sum(unlimited) == 1 and not unlimited[0]
@@ -350,7 +350,7 @@ def _decode(
         right = not counted or len(found.offset) == variable.dsid.get_num_chunks()
         require(right, "another number of chunks")
     except NotUnderstoodError as error:
-        if _turned(variable) and not b"\0" < message[:1] <= _OLD:
+        if _is_turned(variable) and not b"\0" < message[:1] <= _OLD:
             raise ValueError(f"a chunk index that cannot be read: {error}") from error
         return None
     return replace(found, offset=found.offset + raw.space.base) if raw.space.base else found

@@ -171,12 +171,12 @@ def _enum(tid: Any) -> Element:
         base,
         read_as=dtype,
         memory=tid,
-        note=f"an enumeration: {_listed(members)}",
+        note=f"an enumeration: {_list(members)}",
         named={"enum": members},
     )
 
 
-def _listed(members: Mapping[str, int]) -> str:
+def _list(members: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={number}" for name, number in members.items())
 
 
@@ -408,7 +408,7 @@ def _shuffle(values: Sequence[int], length: int | None) -> JSON | None:
     return {"name": "numcodecs.shuffle", "configuration": {"elementsize": size}}
 
 
-def _leveled(name: str, default: int, values: Sequence[int]) -> JSON:
+def _codec_of_level(name: str, default: int, values: Sequence[int]) -> JSON:
     return {"name": name, "configuration": {"level": values[0] if values else default}}
 
 
@@ -437,8 +437,8 @@ def _blosc(values: Sequence[int]) -> JSON:
 
 
 _COMPRESSORS: dict[int, Callable[[Sequence[int]], JSON]] = {
-    h5z.FILTER_DEFLATE: partial(_leveled, "numcodecs.zlib", 1),
+    h5z.FILTER_DEFLATE: partial(_codec_of_level, "numcodecs.zlib", 1),
     _ZSTD: _zstd,
-    _BZIP2: partial(_leveled, "numcodecs.bz2", 9),
+    _BZIP2: partial(_codec_of_level, "numcodecs.bz2", 9),
     _BLOSC: _blosc,
 }

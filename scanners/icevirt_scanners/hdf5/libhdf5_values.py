@@ -11,7 +11,7 @@ import numpy as np
 from h5py import h5d, h5s
 
 from icevirt.model.json import JSON
-from icevirt_scanners.encoding import PIECE, hash_values, spelt, vlen_bytes
+from icevirt_scanners.encoding import PIECE, hash_values, spell, vlen_bytes
 from icevirt_scanners.hdf5.datatypes import Element
 
 
@@ -158,4 +158,4 @@ def _of_hole(dsid: Any, plist: Any, element: Element) -> np.ndarray[Any, Any]:
 
 def fill_json(value: Any, element: Element) -> JSON:
     """Spell a fill value as zarr v3 does."""
-    return "" if element.text else spelt(value[()], element.dtype)
+    return "" if element.text else spell(value[()], element.dtype)

@@ -123,7 +123,7 @@ def read_box(
             slice(low - first, low - first + edge)
             for low, first, edge in zip(at, begin, chunk, strict=True)
         )
-        values[inside] = _decoded(raw, dtype, chunk, pipeline, mask)
+        values[inside] = _decode(raw, dtype, chunk, pipeline, mask)
     return values[
         tuple(
             slice(part.start - first, part.stop - first)
@@ -132,7 +132,7 @@ def read_box(
     ]
 
 
-def _decoded(
+def _decode(
     raw: bytes, dtype: np.dtype[Any], chunk: tuple[int, ...], pipeline: Pipeline, mask: int
 ) -> NDArray[Any]:
     order: JSON = {"endian": _ORDERS.get(dtype.byteorder, "little")}

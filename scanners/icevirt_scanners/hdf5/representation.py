@@ -248,11 +248,11 @@ def digest_of_dataset(
     ``found`` is where the chunks of a chunked dataset lie.
     """
     if found is None:
-        return _decoded(variable)
+        return _hash_decoded(variable)
     if context.source.local_path is None and not variable.pipeline.undecodable:
         # bytes from a server are fetched once: kept while they are hashed and decoded, or decoded
         if int(found.length.sum()) > _KEPT:
-            return _decoded(variable)
+            return _hash_decoded(variable)
         ends = found.offset + found.length
         prefetch(context.source, list(zip(found.offset.tolist(), ends.tolist(), strict=True)))
     if variable.pipeline.undecodable:
@@ -268,14 +268,14 @@ def digest_of_dataset(
     else:
         head = _facts(variable)
     key = _hash_encoded(head, found, context)
-    known = _known.pop(key, None) or _decoded(variable)
+    known = _known.pop(key, None) or _hash_decoded(variable)
     _known[key] = known  # the latest stands last
     while len(_known) > _REMEMBERED:
         _known.popitem(last=False)
     return known
 
 
-def _decoded(variable: HDF5Variable) -> str:
+def _hash_decoded(variable: HDF5Variable) -> str:
     return libhdf5_values.digest(variable.dsid, variable.element, variable.own_chunk or None)
 
 

@@ -168,7 +168,7 @@ def _variables[T](
     described = _describe(walk, context, key) if known is None else known
     for path, describe in described:
 
-        def made(path: str = path, describe: Callable[[], HDF5Variable] = describe) -> T:
+        def make_array(path: str = path, describe: Callable[[], HDF5Variable] = describe) -> T:
             try:
                 with explained(context.source.file.url, path):
                     return make(describe(), context)
@@ -176,7 +176,7 @@ def _variables[T](
                 what = "zarr cannot represent these values exactly"
                 raise context.refusal(path, what, cause=str(error)) from error
 
-        one = context.represent(path, made)
+        one = context.represent(path, make_array)
         if one is not None:
             yield path, one
 

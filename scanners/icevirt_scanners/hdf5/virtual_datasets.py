@@ -62,7 +62,7 @@ def source_file(context: FileContext, name: str, facts: dict[str, Any]) -> Itera
         yield context
         return
     try:
-        source = _found(context, name, facts)
+        source = _find(context, name, facts)
     except UnsupportedError as error:
         raise outside(error, facts) from error
     if source is None:
@@ -78,7 +78,7 @@ def source_file(context: FileContext, name: str, facts: dict[str, Any]) -> Itera
             yield _nest(context, source, file)
 
 
-def _found(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
+def _find(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
     path = context.source.local_path
     if path is None:
         url = beside(context.source.file.url, name)
@@ -238,7 +238,7 @@ def resolve(variable: HDF5Variable, context: FileContext) -> Resolved:
         )
     found.missing += found.missing_behind
     try:
-        found.array = None if found.reason else _joined(variable, found.sources)
+        found.array = None if found.reason else _join(variable, found.sources)
     except _ReasonError as reason:
         found.reason = str(reason)
     return found
@@ -376,7 +376,7 @@ def _fit(mapping: Mapping, variable: HDF5Variable, inner: Shape) -> Fit:
     return fit
 
 
-def _joined(variable: HDF5Variable, sources: Sequence[_Source]) -> ScannedArray:
+def _join(variable: HDF5Variable, sources: Sequence[_Source]) -> ScannedArray:
     """Put the references of all sources together."""
     if variable.shape != (*variable.own_shape, *variable.element.inner):
         raise _ReasonError("an unlimited dimension that is longer")

@@ -114,7 +114,7 @@ def _read(
         return stored.astype(element.dtype)
     if variable.pipeline.undecodable:
         return _by_codecs(variable, context)
-    found = _decoded(variable, context) if variable.chunk is not None else None
+    found = _decode(variable, context) if variable.chunk is not None else None
     return libhdf5_values.read(variable.dsid, element) if found is None else found
 
 
@@ -209,7 +209,7 @@ def _labels_of(variable: HDF5Variable, found: np.ndarray[Any, Any]) -> dict[str,
     return {"labels": labels.tobytes(), "labels_dtype": labels.dtype.str}
 
 
-def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any] | None:
+def _decode(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any] | None:
     """Return all values of a chunked dataset of plain numbers, None where libhdf5 is to read them.
 
     Raises:
@@ -278,14 +278,14 @@ def _undoing(variable: HDF5Variable) -> Callable[[bytes, int], bytes | None] | N
 def _step(codec: JSON) -> Callable[[bytes, int], bytes | None] | None:
     match codec:
         case {"name": "numcodecs.zlib"}:
-            return _inflated
+            return _inflate
         case {"name": "numcodecs.shuffle", "configuration": {"elementsize": int(width)}}:
             return lambda raw, _: _unshuffle(raw, width)
         case _:
             return None
 
 
-def _inflated(raw: bytes, size: int) -> bytes | None:
+def _inflate(raw: bytes, size: int) -> bytes | None:
     """Undo zlib, as long as it gives no more than it should."""
     stream = zlib.decompressobj()
     try:

@@ -227,12 +227,12 @@ def of_parquet(  # noqa: PLR0917 - one caller
     if found < expected:
         tell("records-missing", f"{expected - found} of {expected} files: no chunks in them")
     parts = [_rows(f"{array}/refs.{n}.parq", n * size, elsewhere, url) for n in there]
-    linked = _joined([part.linked for part in parts])
-    inline = _joined([part.inline for part in parts])
+    linked = _join([part.linked for part in parts])
+    inline = _join([part.inline for part in parts])
     if max(linked.max(initial=-1), inline.max(initial=-1)) >= total:
         raise damage_error(url, variable=array, cause="more references than chunks")
     offset, length = (
-        _joined([getattr(part, name) for part in parts]) for name in ("offset", "length")
+        _join([getattr(part, name) for part in parts]) for name in ("offset", "length")
     )
     names: dict[str, int] = {}
     codes = [
@@ -241,7 +241,7 @@ def of_parquet(  # noqa: PLR0917 - one caller
     ]
     return ReferenceColumns(
         index=_unravel(linked, grid, url, array),
-        name=_joined(codes),
+        name=_join(codes),
         names=tuple(names),
         offset=offset,
         length=np.where((offset == 0) & (length == 0), WHOLE, length),
@@ -309,7 +309,7 @@ def _plain(table: Any, name: str) -> Any:
     return column.cast(kind)
 
 
-def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _join(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 

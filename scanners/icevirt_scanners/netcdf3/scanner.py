@@ -34,7 +34,7 @@ from icevirt_scanners.encoding import (
     PIECE,
     bytes_codec,
     hash_values,
-    spelt,
+    spell,
     squeeze,
     with_fit_fill,
 )
@@ -253,7 +253,7 @@ def _make_array(
         chunk_shape=chunk,
         data_type=kind.data_type,
         codecs=codecs,
-        fill_value=spelt(fill_of(placed.variable.attributes, kind), kind.dtype),
+        fill_value=spell(fill_of(placed.variable.attributes, kind), kind.dtype),
         attributes=attributes,
         references=table,
         whole=whole,

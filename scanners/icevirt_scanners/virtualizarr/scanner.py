@@ -34,7 +34,7 @@ type Parser = Callable[..., Any]
 """Called with ``url`` and ``registry``; returns a ``ManifestStore``."""
 
 
-def installed_version() -> str:
+def find_version() -> str:
     """Return VirtualiZarr's version, "" where it is not installed."""
     try:
         return metadata.version("virtualizarr")
@@ -51,7 +51,7 @@ def parser_of(named: str) -> Parser:
         InvalidInputError: No repository there.
         ScanError: VirtualiZarr, or what the parser itself needs, is not installed.
     """
-    if not installed_version():
+    if not find_version():
         raise ScanError("VirtualiZarr is not installed", do=_INSTALL, parser=named)
     module, _, name = named.rpartition(".")
     try:
@@ -259,7 +259,7 @@ class VirtualizarrScanner:
     def __init__(self, parser: Parser | str = "") -> None:
         self._parser = parser_of(parser) if isinstance(parser, str) and parser else parser
         self._label = parser if isinstance(parser, str) else type(parser).__name__
-        self.version = f"3 (VirtualiZarr {installed_version()} {self._label})"
+        self.version = f"3 (VirtualiZarr {find_version()} {self._label})"
 
     def accepts(self, head: bytes) -> bool:  # noqa: ARG002
         """Say no: this scanner is only used where it is named."""

@@ -11,7 +11,7 @@ import icevirt
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, ScanError
 from icevirt_scanners.hdf5 import scanner
-from icevirt_scanners.hdf5.whole import _inflated
+from icevirt_scanners.hdf5.whole import _inflate
 
 LENGTH = 21
 READ = {
@@ -125,11 +125,11 @@ def test_damaged_chunks_read_as_libhdf5_reads_them(how, tmp_path, monkeypatch):
 
 def test_what_inflates_to_more_or_less_than_a_chunk_is_not_taken():
     whole = zlib.compress(bytes(100))
-    assert _inflated(whole, 100) == bytes(100)
-    assert _inflated(whole, 50) is None
-    assert _inflated(whole[:-1], 100) is None
-    assert _inflated(b"no zlib", 100) is None
-    assert len(_inflated(whole, 101)) == 100  # whoever asked compares
+    assert _inflate(whole, 100) == bytes(100)
+    assert _inflate(whole, 50) is None
+    assert _inflate(whole[:-1], 100) is None
+    assert _inflate(b"no zlib", 100) is None
+    assert len(_inflate(whole, 101)) == 100  # whoever asked compares
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ def forget():
     variable._known.clear()
     whole._known.clear()
     patterns._known = (patterns.ScannerOptions(), {})
-    for known in (header._joined, header._shared, header._split_new, header._split_old):
+    for known in (header._join, header._share, header._split_new, header._split_old):
         known.cache_clear()
-    attributes._known.cache_clear()
+    attributes._show_known.cache_clear()
 
 
 def scanned(path, **how):

@@ -12,7 +12,7 @@ from icevirt.archive.facts import Coded, Counts, Taken
 from icevirt.archive.kinds import (
     EvenRuns,
     KindColumn,
-    counted,
+    count_codes,
     joint,
     map_columns,
     narrow,
@@ -119,7 +119,7 @@ def test_kinds_of_more_codes_than_a_number_counts_stay_apart():
 @given(st.lists(st.integers(0, 4), max_size=12))
 def test_codes_are_counted(codes):
     held = np.array(codes, np.uint8)
-    assert counted(held, 5).tolist() == [codes.count(each) for each in range(5)]
+    assert count_codes(held, 5).tolist() == [codes.count(each) for each in range(5)]
     assert occurring(held, 5).tolist() == sorted({*codes})
 
 

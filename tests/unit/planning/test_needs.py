@@ -9,7 +9,7 @@ from icevirt.archive.facts import BesideColumns, Coded, Counts, Labels
 from icevirt.archive.joining import Fact, Form
 from icevirt.archive.schema import ArraySchema
 from icevirt.planning.combine.hints import CombineHints, Recorded, is_named
-from icevirt.planning.combine.needs import LackingFacts, resolved
+from icevirt.planning.combine.needs import LackingFacts, resolve_needs
 from unit.planning import scanned_facts
 from unit.planning.scanned_facts import BYTES, File, Variable, coord, data, facts_of, label
 
@@ -46,7 +46,9 @@ def beside(*found):
 
 
 def resolve(files, hints, *found, is_referenced=lambda path: False, affordable=1 << 20):
-    return resolved(facts_of(*files), beside(*found), hints, is_referenced, affordable=affordable)
+    return resolve_needs(
+        facts_of(*files), beside(*found), hints, is_referenced, affordable=affordable
+    )
 
 
 def lacking(found):
@@ -124,13 +126,15 @@ def test_runs_of_values_are_cut_into_steps_of_the_joined_axis():
     raw = replace(long.schema, contiguous=True)
     schemas = Coded.of([raw.dumps(), file.variables["time"].schema.dumps()])
     facts = replace(facts, arrays=replace(facts.arrays, schema=schemas))
-    found = resolved(facts, beside(), TIME, lambda path: False, affordable=1)
+    found = resolve_needs(facts, beside(), TIME, lambda path: False, affordable=1)
     assert ArraySchema.loads(found.arrays.schema[0]).chunk_shape == (1, 200)
     assert found.arrays.form.tolist() == [Form.cut, Form.recorded]
     rows = np.array([0])
     assert found.arrays.virtual[rows][0] == 4
     assert found.arrays.virtual_bytes[rows][0] == facts.arrays.virtual_bytes[rows][0]
-    other = resolved(facts, beside(), CombineHints(concat_dim="x"), lambda path: True, affordable=1)
+    other = resolve_needs(
+        facts, beside(), CombineHints(concat_dim="x"), lambda path: True, affordable=1
+    )
     assert not isinstance(other, LackingFacts)
     assert ArraySchema.loads(other.arrays.schema[0]).chunk_shape == (4, 200)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from icevirt.errors import CombineError
 from icevirt.planning.axes.placement import as_given, place_files
-from icevirt.planning.combine.variables import by_path, members_of, placed
+from icevirt.planning.combine.variables import by_path, members_of, place_in_cells
 from unit.planning.scanned_facts import ZLIB, File, coord, data, facts_of, spec, step
 
 PACKED = {"scale_factor": 0.5, "_FillValue": np.int16(-1)}
@@ -175,8 +175,8 @@ def test_variables_of_equal_files_share_their_cells():
     t, time, u = members_of(facts, cells, asked)
     assert t.cell is time.cell is u.cell
     by_labels = place_files(facts, ["time"], {}, {})
-    assert placed(t, by_labels).along == by_labels.axes
-    assert placed(t, by_labels).cell is t.cell
+    assert place_in_cells(t, by_labels).along == by_labels.axes
+    assert place_in_cells(t, by_labels).cell is t.cell
 
 
 def test_axes_without_a_name_are_called_by_number():

@@ -6,13 +6,13 @@ import pytest
 
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.model.snapshot import document_of
-from icevirt.versioning.merge.build_merge import BuiltArray, grafted, refuse_touched
+from icevirt.versioning.merge.build_merge import BuiltArray, graft_build, refuse_touched
 from icevirt.versioning.merge.kept_nodes import (
     Claim,
     coordinates_of,
     find_moved_manifests,
     losses,
-    settled,
+    settle_base,
 )
 from unit.versioning.states import array, group, key, manifest, snapshot, zarr_json
 
@@ -37,7 +37,7 @@ def built(arrays=None, first=100):
 def graft(*nodes, groups=GROUPS, arrays=None, of=None):
     """Return the nodes after a build on top of some nodes."""
     numbers = itertools.count(200)
-    found = grafted(
+    found = graft_build(
         snapshot(*nodes),
         groups=groups,
         arrays=built(arrays),
@@ -49,7 +49,7 @@ def graft(*nodes, groups=GROUPS, arrays=None, of=None):
 
 def settle(*nodes, arrays=None, groups=GROUPS, **more):
     held = ARRAYS if arrays is None else arrays
-    return settled(snapshot(*nodes), claim(**more), groups=groups, arrays=held)
+    return settle_base(snapshot(*nodes), claim(**more), groups=groups, arrays=held)
 
 
 OTHERS = array(7, "/g/mine", 9, dims=("x",))
@@ -127,7 +127,7 @@ def test_a_group_of_the_last_build_stays_where_others_gave_it_attributes():
 def test_coordinates_that_label_what_stays_are_named():
     mine = array(7, "/g/mine", 6)
     base = snapshot(G, T, TIME, mine)
-    found = settled(base, claim(), groups=GROUPS, arrays=ARRAYS)
+    found = settle_base(base, claim(), groups=GROUPS, arrays=ARRAYS)
     assert coordinates_of(base, claim(), found, ARRAYS) == {"/g/time"}
 
 
@@ -152,13 +152,15 @@ def test_a_build_that_cannot_be_read_is_refused(arrays, message):
     else:
         made["/g/t"] = one._replace(manifests=what if type(what) is tuple else (what,))
     with pytest.raises(InvalidInputError, match=message):
-        grafted(snapshot(*nodes), groups={}, arrays=made, claim=claim(), new_id=lambda: key(250))
+        graft_build(
+            snapshot(*nodes), groups={}, arrays=made, claim=claim(), new_id=lambda: key(250)
+        )
 
 
 def test_the_metadata_of_a_group_makes_no_array():
     arrays = {"/g/new": BuiltArray(GROUPS["/g"], key(9), ())}
     with pytest.raises(InvalidInputError, match="metadata of a group"):
-        grafted(snapshot(G), groups={}, arrays=arrays, claim=None, new_id=lambda: key(250))
+        graft_build(snapshot(G), groups={}, arrays=arrays, claim=None, new_id=lambda: key(250))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ def test_a_group_that_is_to_be_empty_is_watched_as_a_whole():
 def lost(*nodes, made=MADE, arrays=ARRAYS, groups=GROUPS, rearranged=()):
     """Return what a build would undo, with whether it stops one."""
     base, of = snapshot(*nodes), claim(made=made)
-    found = settled(base, of, groups=groups, arrays=arrays)
+    found = settle_base(base, of, groups=groups, arrays=arrays)
     undone = losses(base, of, found, groups=groups, arrays=arrays, rearranged=rearranged)
     return [(each.path, each.what, each.stops) for each in undone]
 

@@ -146,7 +146,9 @@ def test_settings_that_do_not_change_are_no_edit():
 def grown(n, limit=1000):
     info = INFO
     for at in range(n):
-        info = ops_log.logged(info, ConfigChanged(), now=1000, backup=f"backup {at}", limit=limit)
+        info = ops_log.add_entry(
+            info, ConfigChanged(), now=1000, backup=f"backup {at}", limit=limit
+        )
     return info
 
 
@@ -173,14 +175,14 @@ def test_an_overflow_points_at_the_backup_whose_newest_entry_was_dropped():
 
 def test_without_overflow_the_pointer_stays():
     info = replace(INFO, repo_before_updates="older")
-    after = ops_log.logged(info, ConfigChanged(), now=1000, backup="b")
+    after = ops_log.add_entry(info, ConfigChanged(), now=1000, backup="b")
     assert after.repo_before_updates == "older"
 
 
 def test_entries_without_a_backup_are_no_place_to_cut():
     old = [replace(entry, backup_path=None) for entry in grown(4).latest_updates]
     info = replace(INFO, latest_updates=tuple(old))
-    after = ops_log.logged(info, ConfigChanged(), now=1000, backup="b", limit=2)
+    after = ops_log.add_entry(info, ConfigChanged(), now=1000, backup="b", limit=2)
     assert len(after.latest_updates) == 6
     assert after.repo_before_updates is None
 

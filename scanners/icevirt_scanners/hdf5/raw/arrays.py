@@ -201,7 +201,7 @@ def implicit_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries
     return found.take((found.index * np.array(grid.chunk) < np.array(grid.shape)).all(axis=1))
 
 
-def fixed_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
+def list_fixed(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     """List the chunks of the fixed array whose header is at ``address``."""
     wide, long, ndim = space.address_width, space.length_width, len(grid.chunk)
     head = space.sealed(address, 8 + long + wide + CHECKSUM, b"FAHD\0")

@@ -136,13 +136,13 @@ def _btree1_chunks(space: Space, root: int, grid: ChunkGrid) -> ChunkEntries:
         used = int.from_bytes(head[6:8], "little")
         require(head[:5] == b"TREE\1" and used <= _ENTRIES, "a node of another size")
         data = space.block(root, start + used * entry.itemsize)
-        return _found(_select(np.frombuffer(data, entry, used, start), grid), grid)
+        return _entries_of(_select(np.frombuffer(data, entry, used, start), grid), grid)
     size = start + _ENTRIES * entry.itemsize + 8 + 8 * (ndim + 1)
     addresses = np.array([root], np.int64)
     while True:
         parts = [_node_entries(rows, level, entry) for _, rows in space.rows(addresses, size)]
         if not level:
-            return _found(np.concatenate([_select(part, grid) for part in parts]), grid)
+            return _entries_of(np.concatenate([_select(part, grid) for part in parts]), grid)
         inner = _select(np.concatenate(parts), grid, is_inner=True)
         addresses = to_signed(inner["child"].astype(np.uint64))
         level -= 1
@@ -181,7 +181,7 @@ def _select(
     return entries[reaches]
 
 
-def _found(entries: NDArray[np.void], grid: ChunkGrid) -> ChunkEntries:
+def _entries_of(entries: NDArray[np.void], grid: ChunkGrid) -> ChunkEntries:
     """Return the chunks that leaf entries stand for."""
     child = entries["child"].astype(np.int64)
     require(int(child.min(initial=0)) >= 0, "a number beyond 63 bits")
@@ -284,6 +284,6 @@ _READERS: dict[str, Callable[[Space, int, ChunkGrid], ChunkEntries]] = {
     "btree1": _btree1_chunks,
     "btree2": _btree2_chunks,
     "extensible": arrays.extensible_chunks,
-    "fixed": arrays.fixed_chunks,
+    "fixed": arrays.list_fixed,
     "implicit": arrays.implicit_chunks,
 }

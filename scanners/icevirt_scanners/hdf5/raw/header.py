@@ -187,7 +187,7 @@ def _renew(space: Space, known: _KnownHeader, widths: tuple[int, int]) -> _Known
         further = split(bodies[at], known.flags).further
         if further != split(known.bodies[at], known.flags).further:
             return None
-    found = _joined(tuple(bodies), known.flags, widths, new=known.is_new, is_kept=True)
+    found = _join(tuple(bodies), known.flags, widths, new=known.is_new, is_kept=True)
     return known._replace(split=found, places=tuple(places), bodies=tuple(bodies))
 
 
@@ -206,7 +206,7 @@ def _read(space: Space, address: int, widths: tuple[int, int]) -> _KnownHeader:
             places.append(place)
             blocks.append(block)
     is_kept = sum(map(len, blocks)) <= _REMEMBERED
-    joined = _joined if is_kept else _joined.__wrapped__
+    joined = _join if is_kept else _join.__wrapped__
     found = joined(tuple(blocks), flags, widths, new=new, is_kept=is_kept)
     return _KnownHeader(found, tuple(places), tuple(blocks), flags, new)
 
@@ -229,20 +229,20 @@ class _HeaderBlock(NamedTuple):
 
 
 @lru_cache(512)
-def _joined(
+def _join(
     blocks: tuple[bytes, ...], flags: int, widths: tuple[int, int], *, new: bool, is_kept: bool
 ) -> SplitHeader:
     split = _split_new if new else _split_old
     known = split if is_kept else split.__wrapped__
     found = tuple(message for block in blocks for message in known(block, flags).messages)
-    shared = _shared if is_kept else _shared.__wrapped__
+    shared = _share if is_kept else _share.__wrapped__
     rest = tuple(message for message in found if message.kind != LAYOUT)
     layouts = tuple(message for message in found if message.kind == LAYOUT)
     return SplitHeader(found, layouts, shared(rest, widths, is_kept=is_kept))
 
 
 @lru_cache(512)
-def _shared(
+def _share(
     messages: tuple[Message, ...], widths: tuple[int, int], *, is_kept: bool
 ) -> SharedMessages:
     return SharedMessages(messages, widths, is_kept=is_kept)

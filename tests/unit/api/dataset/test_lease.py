@@ -5,12 +5,12 @@ import threading
 import time
 
 from icevirt.api import update
-from icevirt.api.update import leased
+from icevirt.api.update import hold_lease
 from icevirt.storage.memory import MemoryStorage
 
 
 def held(storage, *, if_running="skip", seconds=60.0, branch="main"):
-    return leased(storage, branch=branch, group="/", if_running=if_running, seconds=seconds)
+    return hold_lease(storage, branch=branch, group="/", if_running=if_running, seconds=seconds)
 
 
 def test_one_update_runs_and_others_are_reported_who_it_is():

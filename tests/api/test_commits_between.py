@@ -42,9 +42,9 @@ class Dataset:
     def _count(self, monkeypatch):
         real = flat.plan_ends
 
-        def planned(*args):
+        def planned(*args, **how):
             self.plans += 1
-            return real(*args)
+            return real(*args, **how)
 
         monkeypatch.setattr(flat, "plan_ends", planned)
 

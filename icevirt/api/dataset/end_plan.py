@@ -1,4 +1,4 @@
-"""Plan new files with those at the ends of a dataset, and collect what they add."""
+"""Scan the files at the ends of a dataset and new ones, and collect what these add to it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from icevirt.api.dataset.events import Clock
 from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.records import RecordedBuild, identity_by
-from icevirt.api.dataset.replacing import find_undone, rules_in
+from icevirt.api.dataset.replacing import find_undone
 from icevirt.api.dataset.scanning import Scan, close_catalog, scan_missing
 from icevirt.api.dataset.stored_tail import ManifestReads
 from icevirt.api.dataset.tail import TailState
 from icevirt.api.dataset.target import Target, nodes_of
 from icevirt.archive.catalog import path_of
-from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.facts_beside import objects_of
@@ -30,11 +29,7 @@ from icevirt.ids import ObjectId8
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.objects.source_access import in_force
-from icevirt.planning.axes.axis_ends import new_gaps
-from icevirt.planning.combine.combine import combine_prepared
-from icevirt.planning.combine.prepare import prepare
-from icevirt.planning.edits.checked_names import refuse_void_options
-from icevirt.planning.lengthened import Lengthened, OtherwiseError, steps_behind
+from icevirt.planning.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.schedule.write_tasks import bundle, few_drafts
 from icevirt.repo.assets import Assets
 from icevirt.storage.memory import MemoryStorage
@@ -141,54 +136,6 @@ def scan_ends(scan: Scan, *, most: int) -> ClosedCatalog:
     return closed
 
 
-def plan_ends(
-    job: Appending, scan: Scan, closed: ClosedCatalog
-) -> tuple[CatalogFacts, BuildPlan, int | None, tuple[str, ...]]:
-    """Combine the files at the ends with the new ones.
-
-    Returns:
-        The facts that were combined, the plan, behind which step the new files lie where a person
-        said how far apart steps are, and remarks on steps that are missing.
-
-    Raises:
-        OtherwiseError: By themselves they do not combine.
-    """
-    facts = replace(closed.facts, compare=_unread, values=_unread)
-    if facts.places is not facts.files.url:
-        raise OtherwiseError("files refer to other files")
-    build_id = str(job.record["build_id"])
-    group = job.request.spec.group
-    spec = replace(
-        job.request.choices.spec(scan.options.concat_dims, group=group),
-        build_id=build_id,
-        kept=rules_in(job.tip.below(job.target.group), job.record, job.target.group),
-    )
-    try:
-        facts, spec = job.request.choices.edits.applied(facts, spec)
-        prepared = prepare(facts, spec)
-        refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
-        # a plan with a step for each that lies between the ends would be as long as the dataset
-        plan = combine_prepared(prepared, replace(spec, spacing={}))
-        steps = steps_behind(prepared, spec, len(job.state.ends))
-    except IcevirtError as error:
-        raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error
-    if prepared.left_out or prepared.cuts:
-        raise OtherwiseError("files hold the same steps, and one of them counts")
-    (axis,) = prepared.cells(replace(spec, spacing={})).axes
-    ends = len(job.state.ends)
-    (name,) = plan.concat_dim
-    nodes = [job.tip.find(array.path) for array in plan.arrays]
-    lengths = (
-        dict(zip(node.dimension_names or (), node.shape, strict=False)).get(name)
-        for node in nodes
-        if isinstance(node, ArrayNode)
-    )
-    there = next((length for length in lengths if length is not None), None)
-    gaps = tuple(new_gaps(prepared.facts, axis, ends, there))
-    plan = job.request.commit.named_containers.put_into_containers(facts, plan)
-    return prepared.facts, plan, steps, gaps if steps is None else ()
-
-
 def look_at_others(
     job: Appending, plan: BuildPlan, growth: Lengthened
 ) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -278,8 +225,3 @@ def collect_added(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedC
         each.node.id: each.added.values for each in growth.values if each.added.values is not None
     }
     return replace(found, values={**found.values, **given})
-
-
-def _unread(*_: Any, **__: Any) -> NoReturn:
-    """Stand for the values of files that are not opened."""
-    raise OtherwiseError("values of files have to be compared")

@@ -22,14 +22,13 @@ from icevirt.api.dataset.end_plan import (
     borrow,
     collect_added,
     look_at_others,
-    plan_ends,
     scan_ends,
     scan_of,
 )
 from icevirt.api.dataset.events import Clock, tell
-from icevirt.api.dataset.planning import Request
-from icevirt.api.dataset.records import METADATA, keep_recipe, keep_record
-from icevirt.api.dataset.replacing import attributes_beside
+from icevirt.api.dataset.planning import Request, plan_ends
+from icevirt.api.dataset.records import METADATA, keep_recipe
+from icevirt.api.dataset.replacing import carry_record, find_kept, keep_made, rules_in
 from icevirt.api.dataset.stored_tail import ManifestReads, StoredTail, StoredVariables, store_tail
 from icevirt.api.dataset.tail import (
     TailState,
@@ -40,24 +39,23 @@ from icevirt.api.dataset.tail import (
     path_of_tail,
     tail_of,
 )
-from icevirt.api.dataset.target import Target, origin_of
-from icevirt.api.dataset.transaction import data_type_of, report_on
+from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.transaction import report_on, summarize_array
 from icevirt.api.dataset.writing import publish_rewrite, refuse_changed
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
+from icevirt.archive.reports.build import BuildReport, ReferenceCounts
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import grow_listing
 from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.snapshot import ArrayNode, Snapshot, chunk_extents, document_of
+from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.lengthened import Growing, Lengthened, OtherwiseError, lengthen
-from icevirt.planning.reader_support import readers_of_json
 from icevirt.planning.stored_form import forms_of
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import authorize
@@ -65,7 +63,6 @@ from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.layout import WORK
 from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Below
-from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import read_planned_attributes
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
@@ -200,7 +197,16 @@ def _append(job: Appending) -> BuildReport:
         scan = scan_of(job)
         closed = scan_ends(scan, most=FEW)
     with clock.phase("plan"):
-        facts, plan, steps, gaps = plan_ends(job, scan, closed)
+        nodes, group = job.tip.below(job.target.group), job.target.group
+        planned = plan_ends(
+            job.request,
+            scan,
+            closed,
+            build_id=str(job.record["build_id"]),
+            kept=rules_in(nodes, job.record, group),
+            tip=job.tip,
+        )
+        facts, plan, steps = planned.facts, planned.plan, planned.steps
         forms, ends = forms_of(job.record), len(state.ends)
         growth = lengthen(plan, facts, ends, state.decided, state.groups, job.tip, steps, forms)
         kept_notes, edited = look_at_others(job, plan, growth)
@@ -245,7 +251,7 @@ def _append(job: Appending) -> BuildReport:
         record = grown.record(tail=name_of(raw), listing=listing.pieces[-1][0], references=count)
         writes += grown.keep_made(record)
         snapshot_id = grown.commit(containers, record, writes)
-    return grown.report(snapshot_id, (*closed.findings, *kept_notes, *gaps))
+    return grown.report(snapshot_id, (*closed.findings, *kept_notes, *planned.gaps))
 
 
 def _refuse_unfit(request: Request, record: Mapping[str, Any]) -> None:
@@ -271,8 +277,6 @@ def _refuse_unfit(request: Request, record: Mapping[str, Any]) -> None:
         raise OtherwiseError("files are combined with other options than before")
 
 
-_DROPPED = ("inputs", "asked", "plan", "record", "held", "tried")
-"""What is true of a build alone."""
 _TABLES = ("refs/", "arrays/", "more/")  # of a part, which counts once its files are there
 
 
@@ -348,8 +352,10 @@ class _Grown:
 
     def record(self, *, tail: str, listing: str, references: int) -> dict[str, Any]:
         """Return what the snapshot says of the dataset."""
-        job = self.job
-        found = {name: value for name, value in job.record.items() if name not in _DROPPED}
+        job, groups = self.job, self.plan.groups
+        own = {path: read_planned_attributes(raw) for path, raw in groups.items()}
+        kept = dict(find_kept(job.tip, own))
+        found = carry_record(job.last, job.record, kept=kept, edited=self.edited)
         found |= job.request.about
         if job.request.recipe is not None:
             found["recipe"] = job.request.recipe.digest
@@ -362,8 +368,7 @@ class _Grown:
                 referenced + sum(each.bytes_referenced for each in added),
                 stored + sum(each.bytes_stored for each in added),
             ]
-        found.pop("born", None)
-        found |= origin_of(job.last, job.record) | {
+        found |= {
             "files": job.state.files + len(job.new),
             "references": int(job.record.get("references", 0)) + references,
             "listing": listing,
@@ -371,20 +376,13 @@ class _Grown:
         }
         if job.request.catalog is not None:
             found["catalog"] = job.request.catalog.url
-        kept = {
-            path: names
-            for path, raw in self.plan.groups.items()
-            if (names := attributes_beside(job.tip.find(path), read_planned_attributes(raw)))
-        }
-        return found | {"kept": kept} | ({"edited": dict(self.edited)} if self.edited else {})
+        return found
 
     def keep_made(self, record: Mapping[str, Any]) -> list[Future[None]]:
         """Begin to write the recipe, and the record of what the dataset is made of now."""
         storage, recipe, pool = self.job.target.storage, self.job.request.recipe, self.job.pool
         nodes = [self._node(each.path) for each in self.plan.arrays]
-        arrays = {n.path: BuiltArray(n.user_data, n.id, n.manifests) for n in nodes}
-        groups = self.plan.groups
-        found = [pool.submit(keep_record, storage, record, groups=groups, arrays=arrays)]
+        found = [pool.submit(keep_made, storage, record, self.plan.groups, nodes)]
         return found if recipe is None else [*found, pool.submit(keep_recipe, storage, recipe)]
 
     def commit(
@@ -434,21 +432,15 @@ class _Grown:
         # of stored values those that were written
         counts = {each.added.path: each.added.references for each in self.growth.references}
         counts |= self.tail.values
-        arrays = []
-        for array in self.plan.arrays:
-            node = self._node(array.path)
-            arrays.append(
-                ArraySummary(
-                    path=array.path,
-                    data_type=data_type_of(array),
-                    shape=node.shape,
-                    chunk_shape=chunk_extents(document_of(node)["chunk_grid"]),
-                    dimension_names=array.schema.dimension_names,
-                    references=counts.get(array.path, ReferenceCounts()),
-                    manifests=len(node.manifests) if array.path in longer else 0,
-                    readers=readers_of_json(node.user_data),
-                )
+        arrays = tuple(
+            summarize_array(
+                array,
+                (node := self._node(array.path)).user_data,
+                references=counts.get(array.path, ReferenceCounts()),
+                manifests=len(node.manifests) if array.path in longer else 0,
             )
+            for array in self.plan.arrays
+        )
         known = {each.url_prefix: each for each in self.plan.containers}
         known |= job.target.config.virtual_chunk_containers
         return report_on(
@@ -458,7 +450,7 @@ class _Grown:
             build_id=str(job.record["build_id"]),
             files_scanned=len(job.new),
             files_reused=job.state.files,
-            arrays=tuple(arrays),
+            arrays=arrays,
             manifests=len(self.tail.written),
             manifest_bytes=sum(info.size_bytes for info in self.tail.written.values()),
             containers=tuple(map(entry_of, known.values())),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -31,11 +31,16 @@ from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError
 from icevirt.execution.executor import Executor
 from icevirt.model import paths
 from icevirt.model.json import JSON
+from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.planning.axes.axis_ends import new_gaps
+from icevirt.planning.combine.combine import combine_prepared
 from icevirt.planning.combine.data_vars import Kept
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.prepare import without_values
+from icevirt.planning.combine.prepare import prepare, without_values
+from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.group_plan import combine_eras, plan_once
 from icevirt.planning.eras.working_fixes import hides_eras, is_tried
+from icevirt.planning.lengthened import OtherwiseError, steps_behind
 from icevirt.planning.remedies import together
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Storage
@@ -155,6 +160,8 @@ class Planned:
     facts: CatalogFacts
     spec: CombineSpec
     plan: BuildPlan
+    steps: int | None = None  # behind which new files lie, where a person said how far apart
+    gaps: tuple[str, ...] = ()  # remarks on steps that are missing before new files
 
     @property
     def is_referring(self) -> bool:
@@ -206,6 +213,71 @@ def plan_files(
             error.do = error.do if fixes else f"{error.do} {why_not}".strip()
         raise
     return Planned(request=request, scan=scan, closed=closed, facts=edited, spec=spec, plan=plan)
+
+
+def plan_ends(
+    request: Request,
+    scan: Scan,
+    closed: ClosedCatalog,
+    *,
+    build_id: str,
+    kept: Kept,
+    tip: Snapshot,
+) -> Planned:
+    """Plan new files with those at the ends of a dataset, which stand for all of its files.
+
+    Args:
+        request: What is asked for.
+        scan: Of the ends, which are not opened, and then the new files.
+        closed: Its facts.
+        build_id: Of the last build.
+        kept: What that says of dimensions.
+        tip: What the branch holds.
+
+    Raises:
+        OtherwiseError: By themselves they do not combine.
+    """
+    facts = replace(closed.facts, compare=_refuse_reading, values=_refuse_reading)
+    if facts.places is not facts.files.url:
+        raise OtherwiseError("files refer to other files")
+    spec = replace(request.along(scan.options).spec, build_id=build_id, kept=kept)
+    try:
+        facts, spec = request.choices.edits.applied(facts, spec)
+        prepared = prepare(facts, spec)
+        refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
+        # a plan with a step for each that lies between the ends would be as long as the dataset
+        apart = replace(spec, spacing={})
+        plan = combine_prepared(prepared, apart)
+        steps = steps_behind(prepared, spec, scan.unopened)
+    except IcevirtError as error:
+        raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error
+    if prepared.left_out or prepared.cuts:
+        raise OtherwiseError("files hold the same steps, and one of them counts")
+    (axis,), (name,) = prepared.cells(apart).axes, plan.concat_dim
+    nodes = [tip.find(array.path) for array in plan.arrays]
+    lengths = (
+        dict(zip(node.dimension_names or (), node.shape, strict=False)).get(name)
+        for node in nodes
+        if isinstance(node, ArrayNode)
+    )
+    there = next((length for length in lengths if length is not None), None)
+    gaps = tuple(new_gaps(prepared.facts, axis, scan.unopened, there)) if steps is None else ()
+    plan = request.commit.named_containers.put_into_containers(facts, plan)
+    return Planned(
+        request=request,
+        scan=scan,
+        closed=closed,
+        facts=prepared.facts,
+        spec=spec,
+        plan=plan,
+        steps=steps,
+        gaps=gaps,
+    )
+
+
+def _refuse_reading(*_: Any, **__: Any) -> NoReturn:
+    """Stand for the values of files that are not opened."""
+    raise OtherwiseError("values of files have to be compared")
 
 
 # -- which fixes lead to a plan ------------------------------------------------------------------

@@ -275,10 +275,8 @@ class Carried:
         undone = find_undone(target, last, base, claim, groups=groups, arrays=arrays)
         edited = {each.path: each.what for each in undone if each.path in arrays}
         before = provenance_of(last, target.group) or {}
-        record = {name: value for name, value in before.items() if name not in _OF_A_BUILD}
-        record.pop("born", None)
-        record |= origin_of(last, before) | {"kept": dict(_kept(base, claim, groups))}
-        record |= {"edited": edited} if edited else {}
+        kept = dict(find_kept(base, {path: claim.attributes(path) for path in groups}))
+        record = carry_record(last, before, kept=kept, edited=edited)
         ends = {"tail": before["tail"]} if "tail" in before else {}
         ends |= {"held": held} if (held := target.find_held_back()[0]) else {}
         return cls(record=record, made=claim.made, edited=edited, ends=ends)
@@ -302,28 +300,54 @@ class Carried:
             for path, node in self.made.items()
             if path in there and there[path].id == node.id
         ]
-        keep_record(
-            storage,
-            record,
-            groups={node.path: node.user_data for node in now if isinstance(node, GroupNode)},
-            arrays={
-                node.path: BuiltArray(node.user_data, node.id, node.manifests)
-                for node in now
-                if isinstance(node, ArrayNode)
-            },
+        groups = {node.path: node.user_data for node in now if isinstance(node, GroupNode)}
+        keep_made(storage, record, groups, now)
+
+
+def carry_record(
+    last: SnapshotSummary,
+    before: Mapping[str, Any],
+    *,
+    kept: Mapping[str, list[str]],
+    edited: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the record of a commit that goes on with a build, without what is true of that alone.
+
+    Args:
+        last: The build.
+        before: What it recorded.
+        kept: Attributes of groups that others gave them, by path.
+        edited: What others changed of arrays, by path.
+    """
+    out = (*_OF_A_BUILD, "born")
+    record = {name: value for name, value in before.items() if name not in out}
+    record |= origin_of(last, before) | {"kept": dict(kept)}
+    return record | ({"edited": dict(edited)} if edited else {})
+
+
+def keep_made(
+    storage: Storage, record: Mapping[str, Any], groups: Mapping[str, bytes], nodes: Iterable[Node]
+) -> None:
+    """Write a record, and which arrays of some nodes a dataset has, before a commit says so."""
+    arrays = {
+        node.path: BuiltArray(node.user_data, node.id, node.manifests)
+        for node in nodes
+        if isinstance(node, ArrayNode)
+    }
+    keep_record(storage, record, groups=groups, arrays=arrays)
+
+
+def find_kept(
+    base: Snapshot, own: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the attributes of groups that others gave them, given those of a build, by path."""
+    for path, attributes in own.items():
+        node = base.find(path)
+        there = attributes_of(node) if isinstance(node, GroupNode) else {}
+        names = sorted(
+            name
+            for name, value in there.items()
+            if name not in attributes or not is_same(value, attributes[name])
         )
-
-
-def _kept(base: Snapshot, claim: Claim, groups: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the attributes of groups that others gave them, by path."""
-    for path in groups:
-        if names := attributes_beside(base.find(path), claim.attributes(path)):
+        if names:
             yield path, names
-
-
-def attributes_beside(node: Node | None, own: Mapping[str, Any]) -> list[str]:
-    """Return the attributes of a group that are not as a build gives them."""
-    there = attributes_of(node) if isinstance(node, GroupNode) else {}
-    return sorted(
-        name for name, value in there.items() if name not in own or not is_same(value, own[name])
-    )

@@ -75,11 +75,12 @@ from icevirt.errors import (
 from icevirt.execution.executor import Executor, current, describe_jobs, give_back, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
-from icevirt.model.json import JSON
+from icevirt.model.json import JSON, loads
 from icevirt.model.repo_info import SnapshotSummary
+from icevirt.model.snapshot import chunk_extents
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
-from icevirt.planning.reader_support import readers_of_json
+from icevirt.planning.reader_support import readers_of_document
 from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.planning.stored_form import record_forms
 from icevirt.repo.commits.build_commit import BUILD_ID
@@ -638,21 +639,28 @@ def _summaries(plan: BuildPlan, results: list[WriteResult]) -> tuple[ArraySummar
             counts[window.node_id] += window.references
             manifests[window.node_id] += 1
     return tuple(
-        ArraySummary(
-            path=array.path,
-            data_type=data_type_of(array),
-            shape=array.shape,
-            chunk_shape=array.chunk_extents,
-            dimension_names=array.schema.dimension_names,
+        summarize_array(
+            array,
+            array.zarr_json,
             references=counts[bytes(array.node_id)],
             manifests=manifests[bytes(array.node_id)],
-            readers=readers_of_json(array.zarr_json),
         )
         for array in plan.arrays
     )
 
 
-def data_type_of(array: PlannedArray) -> str:
-    """Return the data type of an array as text."""
-    kind = array.schema.data_type
-    return kind if isinstance(kind, str) else json.dumps(kind)
+def summarize_array(
+    array: PlannedArray, zarr_json: bytes, *, references: ReferenceCounts, manifests: int
+) -> ArraySummary:
+    """Return what a report says of an array, whose metadata is as it was committed."""
+    kind, document = array.schema.data_type, loads(zarr_json)
+    return ArraySummary(
+        path=array.path,
+        data_type=kind if isinstance(kind, str) else json.dumps(kind),
+        shape=tuple(document["shape"]),
+        chunk_shape=chunk_extents(document["chunk_grid"]),
+        dimension_names=array.schema.dimension_names,
+        references=references,
+        manifests=manifests,
+        readers=readers_of_document(document),
+    )

@@ -57,7 +57,8 @@ def make(root: Path, snapshots: int) -> None:
 
     import icevirt
     from icevirt.ids import ObjectId12
-    from icevirt.model.repo_info import NewCommit, OpsLogEntry, SnapshotSummary
+    from icevirt.model.repo_info import OpsLogEntry, SnapshotSummary
+    from icevirt.model.updates import NewCommit
     from icevirt.wire.repo_info import file as repo_info
 
     repo = icevirt.Repository.create(icevirt.local_filesystem_storage(str(root)))
@@ -85,7 +86,7 @@ def make(root: Path, snapshots: int) -> None:
     before = updates[OPS_LOG].backup_path if len(updates) > OPS_LOG else None
     file.write_bytes(
         repo_info.encode(
-            replace(info, snapshots=output, latest_updates=latest, repo_before_updates=before)
+            info._replace(snapshots=output, latest_updates=latest, repo_before_updates=before)
         )
     )
 

@@ -462,10 +462,9 @@ def _with_manifests(
 ) -> tuple[Node, ...]:
     """Return nodes that refer to other manifests, in the same boxes of chunks."""
     return tuple(
-        replace(
-            node,
+        node._replace(
             manifests=tuple(
-                replace(ref, object_id=replaced.get(ref.object_id, ref.object_id))
+                ref._replace(object_id=replaced.get(ref.object_id, ref.object_id))
                 for ref in node.manifests
             ),
         )

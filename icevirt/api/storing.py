@@ -86,11 +86,11 @@ class ArrayStorage:
         else:
             keys = {each.replaces: ObjectId12(each.id) for each in written}
             refs = [
-                replace(ref, object_id=keys.get(bytes(ref.object_id), ref.object_id))
+                ref._replace(object_id=keys.get(bytes(ref.object_id), ref.object_id))
                 for ref in self.copy.node.manifests
             ]
         refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
-        return replace(self.made, manifests=tuple(refs))
+        return self.made._replace(manifests=tuple(refs))
 
     def _copies(self, running: Executor) -> list[CopyTask]:
         keys = sorted({bytes(ref.object_id) for ref in self.copy.node.manifests})

@@ -21,8 +21,7 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from icevirt.errors import InvalidInputError
@@ -244,8 +243,7 @@ def as_local_path(text: str | os.PathLike[str]) -> str:
     return local_path(text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(NamedTuple):
     """The parts of an object's URL."""
 
     scheme: str
@@ -268,7 +266,7 @@ class Address:
     @property
     def root(self) -> Address:
         """The bucket itself."""
-        return replace(self, key="")
+        return self._replace(key="")
 
     @classmethod
     def parse(cls, url: str) -> Address:

@@ -86,7 +86,7 @@ class OldAssets(Assets):
             yield from super().chunk_objects()
             return
         for key, info in self._list(layout.CHUNKS).items():
-            yield replace(info, path=layout.chunk(key))
+            yield info._replace(path=layout.chunk(key))
 
     def chunk_urls(self, ids: NDArray[np.uint8]) -> Strings:
         """Return the URLs of native chunks."""

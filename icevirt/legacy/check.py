@@ -7,7 +7,7 @@ was overwritten, or was never there. Which of the two, is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, combinations
 
@@ -69,8 +69,7 @@ class OldCheck:
 
         tips = chain(*(each.values() for each in refs.values()), *lines.values())
         snapshots = {found.id: found for found in lookup.reachable(tips, fetch)}
-        return replace(
-            info,
+        return info._replace(
             branches=refs["branch"],
             tags=refs["tag"],
             snapshots=dict(sorted(snapshots.items())),

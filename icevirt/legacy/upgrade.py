@@ -90,7 +90,7 @@ class SnapshotCopier:
         # when each native chunk was written: in place of sizes, seconds that are rounded up
         dated = read.chunk_objects() if chunks == "reference" else ()
         self._times = ChunkSizes.of(
-            replace(info, size=-(-info.last_modified // 1_000_000)) for info in dated
+            info._replace(size=-(-info.last_modified // 1_000_000)) for info in dated
         )
         self._ids: dict[ObjectId12, dict[ObjectId8, ObjectId8]] = {}  # of nodes, by snapshot
         self.manifests: set[ObjectId12] = set()  # that were written
@@ -135,7 +135,7 @@ class SnapshotCopier:
         for node in snapshot.nodes:
             new = self._ids[snapshot.id][node.id]
             if not isinstance(node, ArrayNode):
-                nodes.append(replace(node, id=new))
+                nodes.append(node._replace(id=new))
                 continue
             refs = []
             for ref in node.manifests:
@@ -145,7 +145,7 @@ class SnapshotCopier:
                 if (window := self._windows[key]) is not None:
                     refs.append(window[0])
                     files[window[1].id] = window[1]
-            nodes.append(replace(node, id=new, manifests=tuple(refs)))
+            nodes.append(node._replace(id=new, manifests=tuple(refs)))
         return replace(snapshot, nodes=tuple(nodes), manifest_files=tuple(files.values()))
 
     # -- references --------------------------------------------------------------------------

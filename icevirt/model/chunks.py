@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from operator import lt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -332,8 +333,7 @@ _DTYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(NamedTuple):
     """Chunk tables by node id."""
 
     id: ObjectId12

@@ -9,9 +9,9 @@ few: `Lazy`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from icevirt.model.strings import Strings
 if TYPE_CHECKING:
     from icevirt.model.generation import OldFormat
     from icevirt.model.json import JSONObject
+    from icevirt.model.updates import AnyUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,7 @@ class RepoAvailability(IntEnum):
     read_only = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusRecord:
+class StatusRecord(NamedTuple):
     """Availability, since when, and why."""
 
     availability: RepoAvailability
@@ -52,147 +52,21 @@ class StatusRecord:
     limited_availability_reason: str | None = None
 
 
-# -- the ops log: one class per member of the union UpdateType, in the order of their tags ---------
-# Ids are `ObjectId12` in the log, and text for users: `Id`.
-
-
-@dataclass(frozen=True, slots=True)
-class RepoInitialized:
-    """The repository was created."""
-
-
-@dataclass(frozen=True, slots=True)
-class RepoMigrated:
-    """The repository was upgraded to another version of the spec."""
-
-    from_version: int
-    to_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigChanged:
-    """The persisted configuration was replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataChanged:
-    """The repository's metadata was replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class TagCreated:
-    """A tag was created."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class TagDeleted[Id]:
-    """A tag was deleted; its name stays taken."""
-
-    name: str
-    previous_snap_id: Id
-
-
-@dataclass(frozen=True, slots=True)
-class BranchCreated:
-    """A branch was created."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class BranchDeleted[Id]:
-    """A branch was deleted."""
-
-    name: str
-    previous_snap_id: Id
-
-
-@dataclass(frozen=True, slots=True)
-class BranchReset[Id]:
-    """A branch was pointed at another snapshot."""
-
-    name: str
-    previous_snap_id: Id
-
-
-@dataclass(frozen=True, slots=True)
-class NewCommit[Id]:
-    """A snapshot was committed to a branch."""
-
-    branch: str
-    new_snap_id: Id
-
-
-@dataclass(frozen=True, slots=True)
-class CommitAmended[Id]:
-    """The tip of a branch was replaced by a snapshot that includes it."""
-
-    branch: str
-    previous_snap_id: Id
-    new_snap_id: Id
-
-
-@dataclass(frozen=True, slots=True)
-class NewDetachedSnapshot[Id]:
-    """A snapshot was written that is on no branch."""
-
-    new_snap_id: Id
-
-
-@dataclass(frozen=True, slots=True)
-class GCRan:
-    """Garbage was collected."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExpirationRan:
-    """Old snapshots were expired."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureFlagChanged:
-    """A feature was switched on or off, or back to its default: None."""
-
-    id: int
-    new_value: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class RepoStatusChanged[Status]:
-    """The availability of the repository changed."""
-
-    status: Status
-
-
-type AnyUpdate[Id, Status] = (
-    RepoInitialized
-    | RepoMigrated
-    | ConfigChanged
-    | MetadataChanged
-    | TagCreated
-    | TagDeleted[Id]
-    | BranchCreated
-    | BranchDeleted[Id]
-    | BranchReset[Id]
-    | NewCommit[Id]
-    | CommitAmended[Id]
-    | NewDetachedSnapshot[Id]
-    | GCRan
-    | ExpirationRan
-    | FeatureFlagChanged
-    | RepoStatusChanged[Status]
-)
 type UpdateKind = AnyUpdate[ObjectId12, StatusRecord]
-UPDATE_KINDS: tuple[type[Any], ...] = tuple(
-    get_origin(kind) or kind for kind in get_args(AnyUpdate.__value__)
-)
-"""The members of the union, so that ``UPDATE_KINDS[tag - 1]`` is the class of a tag."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpsLogEntry:
+class UpdateFields(NamedTuple):
+    """What an update says beside its ids."""
+
+    tag: int  # of its class in `icevirt.model.updates`, which is a member of the format's union
+    values: tuple[Any, ...]  # of its fields in their order, with `NO_ID` where they are ids
+
+
+IDS = ("previous_snap_id", "new_snap_id")
+NO_ID = ObjectId12(bytes(ObjectId12.SIZE))
+
+
+class OpsLogEntry(NamedTuple):
     """An entry of the ops log.
 
     ``backup_path`` names the file below ``overwritten/`` that holds the repo info in which this
@@ -204,18 +78,17 @@ class OpsLogEntry:
     backup_path: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepoInfo:
+class RepoInfo(NamedTuple):
     """Everything in the ``repo`` object."""
 
-    spec_version: int = 2
-    tags: Mapping[str, ObjectId12] = field(default_factory=dict)
     branches: Mapping[str, ObjectId12]
-    deleted_tags: frozenset[str] = frozenset()
+    tags: Mapping[str, ObjectId12]
     snapshots: Mapping[ObjectId12, SnapshotSummary]
     status: StatusRecord
-    metadata: JSONObject | None = None
     latest_updates: Sequence[OpsLogEntry]  # newest first
+    deleted_tags: frozenset[str] = frozenset()
+    spec_version: int = 2
+    metadata: JSONObject | None = None
     repo_before_updates: str | None = None
     config: JSONObject | None = None  # the document as persisted, unknown keys included
     enabled_feature_flags: tuple[int, ...] | None = None
@@ -230,15 +103,11 @@ class RepoInfo:
         return "" if self.old is None else self.old.description
 
 
-IDS = ("previous_snap_id", "new_snap_id")
-NO_ID = ObjectId12(bytes(ObjectId12.SIZE))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class OpsLog(Sequence[OpsLogEntry]):
     """Entries, a row each, in the order of the log they are from."""
 
-    kinds: tuple[UpdateKind, ...]  # distinct ones, their ids left blank
+    kinds: tuple[UpdateFields, ...]  # distinct ones
     kind: NDArray[np.int64]  # (n,) row in `kinds`
     ids: NDArray[np.uint8]  # (n, 2, 12), as ``IDS``; zeros where the kind has no such id
     updated_at: NDArray[np.uint64]  # (n,) microseconds since 1970
@@ -250,8 +119,8 @@ class OpsLog(Sequence[OpsLogEntry]):
         if isinstance(entries, OpsLog):
             return entries
         listed = list(entries)
-        known: dict[UpdateKind, int] = {}
-        kind = [known.setdefault(blank(entry.kind), len(known)) for entry in listed]
+        known: dict[UpdateFields, int] = {}
+        kind = [known.setdefault(_fields_of(entry.kind), len(known)) for entry in listed]
         ids = b"".join(getattr(entry.kind, name, NO_ID) for entry in listed for name in IDS)
         return cls(
             kinds=tuple(known),
@@ -315,7 +184,7 @@ class OpsLog(Sequence[OpsLogEntry]):
         """Return the log with an entry on top; ``backup`` is the path of the one below it."""
         if not len(self):
             return OpsLog.of([entry])
-        kind = blank(entry.kind)
+        kind = _fields_of(entry.kind)
         kinds = self.kinds if kind in self.kinds else (*self.kinds, kind)
         paths = (entry.backup_path or "").encode(), backup.encode()
         old = self.backup.starts
@@ -335,27 +204,30 @@ class OpsLog(Sequence[OpsLogEntry]):
         )
 
     def _entry(self, row: int) -> OpsLogEntry:
-        kind = self.kinds[int(self.kind[row])]
-        names = {
-            name: ObjectId12(self.ids[row, at].tobytes())
-            for at, name in enumerate(IDS)
-            if hasattr(kind, name)
-        }
+        ids = (ObjectId12(self.ids[row, at].tobytes()) for at in range(len(IDS)))
         return OpsLogEntry(
-            kind=with_ids(kind, names),
+            kind=_with_ids(self.kinds[int(self.kind[row])], dict(zip(IDS, ids, strict=True))),
             updated_at=int(self.updated_at[row]),
             backup_path=self.backup[row] or None,
         )
 
 
-def blank(kind: UpdateKind) -> UpdateKind:
-    """Return what an entry says beside its ids."""
-    return with_ids(kind, dict.fromkeys((name for name in IDS if hasattr(kind, name)), NO_ID))
+def _fields_of(update: UpdateKind) -> UpdateFields:
+    """Return what an update says beside its ids."""
+    from icevirt.model.updates import UPDATE_KINDS
+
+    names = [field.name for field in fields(update)]
+    values = tuple(NO_ID if name in IDS else getattr(update, name) for name in names)
+    return UpdateFields(UPDATE_KINDS.index(type(update)) + 1, values)
 
 
-def with_ids(kind: Any, ids: Mapping[str, ObjectId12]) -> UpdateKind:
-    """Return what an entry says with these ids."""
-    return cast("UpdateKind", replace(kind, **ids) if ids else kind)
+def _with_ids(said: UpdateFields, ids: Mapping[str, ObjectId12]) -> UpdateKind:
+    """Return the update that says this, with those of the ids that it has."""
+    from icevirt.model.updates import UPDATE_KINDS
+
+    update = UPDATE_KINDS[said.tag - 1](*said.values)
+    own = {name: key for name, key in ids.items() if hasattr(update, name)}
+    return cast("UpdateKind", replace(update, **own) if own else update)
 
 
 class Lazy[K, V](Mapping[K, V]):

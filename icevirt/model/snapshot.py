@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,7 @@ type Extents = tuple[tuple[int, int], ...]
 """A box of the chunk grid: (from, to) per dimension, ``to`` excluded. () covers a 0-d array."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestRef:
+class ManifestRef(NamedTuple):
     """A manifest and the tight box of the chunk grid whose references it holds."""
 
     object_id: ObjectId12
@@ -41,8 +40,7 @@ class ManifestRef:
         return all(low <= at < high for at, (low, high) in zip(index, self.extents, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayNode:
+class ArrayNode(NamedTuple):
     """An array. ``user_data`` is its zarr.json, byte for byte; other fields repeat parts of it."""
 
     id: ObjectId8
@@ -55,8 +53,7 @@ class ArrayNode:
     extra: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupNode:
+class GroupNode(NamedTuple):
     """A group. ``user_data`` is its zarr.json, byte for byte."""
 
     id: ObjectId8
@@ -68,8 +65,7 @@ class GroupNode:
 type Node = ArrayNode | GroupNode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestFile:
+class ManifestFile(NamedTuple):
     """Facts about a manifest file; readers fetch exactly ``size_bytes`` of it."""
 
     id: ObjectId12
@@ -154,8 +150,7 @@ class Snapshot:
 _CELLS_AT_ONCE = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class Boxes:
+class Boxes(NamedTuple):
     """The boxes of an array's manifests as columns, asked for many chunks at once."""
 
     low: NDArray[np.int64]  # (m, ndim)
@@ -201,8 +196,7 @@ type Extent = tuple[int, int]
 """The least and the greatest length of chunks along an axis."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridFacts:
+class GridFacts(NamedTuple):
     """Shape of an array and of its chunk grid."""
 
     shape: tuple[int, ...]

@@ -13,7 +13,6 @@ import re
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.errors import FirstHeaderLineIsContinuationDefect, MissingHeaderBodySeparatorDefect
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -278,8 +277,8 @@ type Fields = dict[str, str]
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 """Statuses of a server that may answer the same request later."""
 
-_NUMBER = re.compile(r"[0-9]{1,19}")
-_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
+_NUMBER = r"[0-9]{1,19}"
+_RANGE = r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)"
 _LONGEST_WAIT = 10.0  # seconds
 _CUT_HEADS = (MissingHeaderBodySeparatorDefect, FirstHeaderLineIsContinuationDefect)
 """What the library notes where it leaves out lines of a head, or all that follow one."""
@@ -313,7 +312,7 @@ def refuse_unclear_framing(response: HTTPResponse) -> None:
     length, coding = fields.get("content-length"), fields.get("transfer-encoding")
     if any(isinstance(defect, _CUT_HEADS) for defect in response.headers.defects):
         raise ValueError("a line of its head is not a header")
-    if length is not None and not _NUMBER.fullmatch(length):
+    if length is not None and not re.fullmatch(_NUMBER, length):
         raise ValueError(f"Content-Length is not a number: {length[:80]}")
     if coding is None:
         return
@@ -325,13 +324,13 @@ def refuse_unclear_framing(response: HTTPResponse) -> None:
 
 def range_of(response: HTTPResponse, fields: Fields) -> re.Match[str] | None:
     """Return begin, end and size of the range that an answer has; None if it has none."""
-    return _RANGE.fullmatch(fields.get("content-range", "")) if response.status == 206 else None
+    return re.fullmatch(_RANGE, fields.get("content-range", "")) if response.status == 206 else None
 
 
 def meta_of(fields: Fields, size: str) -> Meta:
     """Return what headers say of the file."""
     return Meta(
-        size=int(size) if _NUMBER.fullmatch(size) else None,
+        size=int(size) if re.fullmatch(_NUMBER, size) else None,
         etag=fields.get("etag", ""),
         last_modified=_seconds(fields.get("last-modified")),
     )
@@ -349,7 +348,7 @@ def reason_of(response: HTTPResponse) -> str:
 
 def retry_after(text: str | None) -> float | None:
     """Return the seconds that a server requests before another try."""
-    return min(float(text), _LONGEST_WAIT) if text and _NUMBER.fullmatch(text) else None
+    return min(float(text), _LONGEST_WAIT) if text and re.fullmatch(_NUMBER, text) else None
 
 
 def _seconds(date: str | None) -> float | None:
@@ -369,8 +368,7 @@ class StaleReferenceWarning(UserWarning):
     """A source file changed after it was scanned, and its bytes are shown nevertheless."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(NamedTuple):
     """How the virtual chunks that were asked for so far are known to be those of the scan."""
 
     verifiable: int = 0  # carried a strong etag or a modification time, which was compared

@@ -11,8 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -102,8 +101,7 @@ _DECODED = 40  # bytes of a decoded row and its key, about
 _QUICK = 20_000  # references whose order is checked in less than a millisecond
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedTable:
+class IndexedTable(NamedTuple):
     """A chunk table and what is needed to look things up in it quickly."""
 
     table: ChunkTable
@@ -120,12 +118,12 @@ type FoundRows = tuple[NDArray[np.int64], ChunkTable]
 """Which of the wanted chunks were found, and a table with a row for each of those."""
 
 
-@dataclass(slots=True)
 class _Searched:
     """An open manifest, and what searching it has cost so far, in rows."""
 
-    manifest: OpenManifest
-    cost: int = 0
+    def __init__(self, manifest: OpenManifest) -> None:
+        self.manifest = manifest
+        self.cost = 0
 
     def is_worth(self, rows: int) -> bool:
         """Say whether searching for so many rows is cheaper than decoding all."""

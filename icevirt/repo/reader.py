@@ -130,7 +130,7 @@ def has_same_values(assets: Assets, there: Node, built: BuiltArray) -> bool:
     """
     if not isinstance(there, ArrayNode) or _facts(there.user_data) != _facts(built.zarr_json):
         return False
-    new = replace(there, id=built.node_id, manifests=tuple(built.manifests))
+    new = there._replace(id=built.node_id, manifests=tuple(built.manifests))
     return not len(
         chunk_tables.find_changed(*(ArrayReader(assets, each).table() for each in (there, new)))
     )

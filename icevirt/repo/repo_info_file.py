@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icevirt.errors import (
     NotListableError,
@@ -38,8 +37,7 @@ _STALE_READS = 10
 _OFTEN = 300.0  # seconds between two comparisons of clocks
 
 
-@dataclass(frozen=True, slots=True)
-class RepoObject:
+class RepoObject(NamedTuple):
     """The repo info as it was read, with what is needed to replace it."""
 
     info: RepoInfo

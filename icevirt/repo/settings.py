@@ -16,7 +16,8 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 if TYPE_CHECKING:
     from icevirt.model.config.document import RepositoryConfig
     from icevirt.model.json import JSONObject
-    from icevirt.model.repo_info import ExpirationRan, RepoInfo
+    from icevirt.model.repo_info import RepoInfo
+    from icevirt.model.updates import ExpirationRan
     from icevirt.repo.history.types import RepoStatus
     from icevirt.repo.maintenance.chunk_sizes import ChunkStorageStats
     from icevirt.repo.maintenance.garbage_collection import GCSummary, OpsLogTrimSummary
@@ -177,7 +178,7 @@ class Settings:
         Raises:
             ReadOnlyError: The repository is read-only.
         """
-        from icevirt.model.repo_info import ExpirationRan
+        from icevirt.model.updates import ExpirationRan
         from icevirt.versioning.history.garbage_collection import expire
         from icevirt.versioning.history.timestamps import micros
 

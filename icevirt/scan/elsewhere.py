@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Self
@@ -220,7 +220,7 @@ def beside(url: str, name: str) -> str | None:
         return f"{url.rpartition('/')[0]}/{name}"
     own = Address.parse(url)
     folder = own.key.rpartition("/")[0]
-    return replace(own, key=f"{folder}/{name}".lstrip("/")).url
+    return own._replace(key=f"{folder}/{name}".lstrip("/")).url
 
 
 def refuse_changed(files: Iterable[SourceFile], *, seen_from: str) -> None:

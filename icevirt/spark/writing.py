@@ -12,7 +12,7 @@ import pickle
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -317,7 +317,7 @@ def _finish(
             if cell.manifest_id is not None
         ]
         refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
-        node = replace(node, manifests=tuple(refs))
+        node = node._replace(manifests=tuple(refs))
         done.append(_Done(target=targets[path], node=node, cells=tuple(own)))
     return tuple(done)
 

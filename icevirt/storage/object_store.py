@@ -85,7 +85,7 @@ class ObjectReading:
     @property
     def url(self) -> str:
         """The root as a URL, without secrets."""
-        return replace(self._bucket.address, key=self._prefix).url
+        return self._bucket.address._replace(key=self._prefix).url
 
     @property
     def config(self) -> ObjectStoreConfig:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from icevirt.errors import InvalidInputError, StorageError
 
@@ -18,22 +17,19 @@ _UNFINISHED = r".+#\d+"
 # The official client stages its files under such names too, and both listings skip them.
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """What a conditional put compares: an etag, a generation, a counter. Opaque."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """The conditional put took place; the object is now at ``version``."""
 
     version: Version
 
 
-@dataclass(frozen=True, slots=True)
-class LostRace:
+class LostRace(NamedTuple):
     """Another writer was first; nothing was changed.
 
     Unless ``perhaps_first_written``: an answer of the storage got lost, so that our bytes may have
@@ -43,8 +39,7 @@ class LostRace:
     perhaps_first_written: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectInfo:
+class ObjectInfo(NamedTuple):
     """An object as a listing shows it."""
 
     path: str
@@ -162,8 +157,7 @@ def refuse_huge(url: str, size: int) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Below:
+class Below(NamedTuple):
     """The objects of ``storage`` under ``prefix``, which ends in ``/``."""
 
     storage: Storage
@@ -210,7 +204,7 @@ class Below:
         """Yield the objects under the prefix, with paths relative to it."""
         behind = {"after": self.prefix + after} if after else {}
         for info in self.storage.list((self.prefix + prefix).rstrip("/"), **behind):
-            yield replace(info, path=info.path.removeprefix(self.prefix))
+            yield info._replace(path=info.path.removeprefix(self.prefix))
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""

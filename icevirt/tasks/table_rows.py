@@ -168,7 +168,7 @@ def plan_shares(storage: Storage, query: TableQuery, *, at_most: int) -> tuple[T
     pieces = _pieces(session.snapshot, arrays, query.box)
     shares = [replace(whole, pieces=run) for run in _runs(pieces, at_most)]
     if query.table == "arrays":
-        bare = tuple(replace(node, manifests=()) for node in arrays)
+        bare = tuple(node._replace(manifests=()) for node in arrays)
         shares[:1] = [replace(shares[0] if shares else whole, described=bare)]
     return tuple(shares)
 

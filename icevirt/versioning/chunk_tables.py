@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,7 @@ from icevirt.model.indices import counts_up
 from icevirt.model.strings import gather
 
 
-@dataclass(frozen=True, slots=True)
-class RowFinder:
+class RowFinder(NamedTuple):
     """Finds rows of a table by chunk index; prepared once for many lookups.
 
     Rows are found by scalar keys: C-order numbers within the bounding box. A box of more chunks
@@ -73,8 +72,7 @@ class RowFinder:
         return 0 if self.keys is None else self.keys.nbytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
+class _Packed(NamedTuple):
     """Indices as keys made axis by axis: each step numbers the distinct beginnings so far."""
 
     values: tuple[NDArray[np.int64], ...]  # distinct values of each axis, ascending

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,7 @@ def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> N
     elif isinstance(found, ArrayNode):
         raise _exists(path, "an array")
     else:
-        nodes[path] = replace(found, user_data=_unite(found, user_data))
+        nodes[path] = found._replace(user_data=_unite(found, user_data))
 
 
 def add_array(nodes: Hierarchy, node: ArrayNode, new_id: NewId) -> None:
@@ -99,7 +98,7 @@ def set_metadata(nodes: Hierarchy, node: Node, user_data: bytes) -> Node:
             do="Delete it and add the new one.",
             path=node.path,
         )
-    nodes[node.path] = replace(changed, extra=node.extra)
+    nodes[node.path] = changed._replace(extra=node.extra)
     return nodes[node.path]
 
 

@@ -7,7 +7,7 @@ there is nothing to do, and raises if it is not allowed. It is repeated where an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate
 
@@ -18,7 +18,7 @@ from icevirt.errors import (
     SessionStateError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.model import repo_info as kinds
+from icevirt.model import updates as kinds
 from icevirt.model.repo_info import (
     OpsLogEntry,
     RepoAvailability,
@@ -59,6 +59,7 @@ def initialize(
     )
     return RepoInfo(
         branches={MAIN: root.id},
+        tags={},
         snapshots={root.id: root},
         status=StatusRecord(availability=RepoAvailability.online, set_at=now),
         latest_updates=(OpsLogEntry(kind=kinds.RepoInitialized(), updated_at=now),),
@@ -126,7 +127,7 @@ def detach(info: RepoInfo, snapshot: SnapshotSummary) -> _Step:
     """Add a snapshot that is on no branch."""
     assert snapshot.parent_id is not None
     find_snapshot(info, snapshot.parent_id)
-    changed = replace(info, snapshots=plus(info.snapshots, snapshot.id, snapshot))
+    changed = info._replace(snapshots=plus(info.snapshots, snapshot.id, snapshot))
     return changed, kinds.NewDetachedSnapshot(snapshot.id)
 
 
@@ -140,7 +141,7 @@ def create_branch(info: RepoInfo, branch: str, snapshot: ObjectId12) -> _Step:
             do="Choose another name, or move it with `reset_branch`.",
             branch=branch,
         )
-    changed = replace(info, branches=plus(info.branches, branch, snapshot))
+    changed = info._replace(branches=plus(info.branches, branch, snapshot))
     return changed, kinds.BranchCreated(branch)
 
 
@@ -165,7 +166,7 @@ def reset_branch(
             expected_parent=str(expected),
             actual_parent=str(tip),
         )
-    changed = replace(info, branches=plus(info.branches, branch, snapshot))
+    changed = info._replace(branches=plus(info.branches, branch, snapshot))
     return changed, kinds.BranchReset(branch, tip)
 
 
@@ -179,7 +180,7 @@ def delete_branch(info: RepoInfo, branch: str) -> _Step:
             " (icevirt reset REPO SNAPSHOT --branch main).",
         )
     tip = branch_tip(info, branch)
-    return replace(info, branches=minus(info.branches, branch)), kinds.BranchDeleted(branch, tip)
+    return info._replace(branches=minus(info.branches, branch)), kinds.BranchDeleted(branch, tip)
 
 
 @_edit
@@ -192,14 +193,14 @@ def create_tag(info: RepoInfo, tag: str, snapshot: ObjectId12) -> _Step:
             do="Choose another name: tags are immutable.",
             tag=tag,
         )
-    return replace(info, tags=plus(info.tags, tag, snapshot)), kinds.TagCreated(tag)
+    return info._replace(tags=plus(info.tags, tag, snapshot)), kinds.TagCreated(tag)
 
 
 @_edit
 def delete_tag(info: RepoInfo, tag: str) -> _Step:
     """Delete a tag; its name stays taken."""
     target = tag_target(info, tag)
-    changed = replace(info, tags=minus(info.tags, tag), deleted_tags=info.deleted_tags | {tag})
+    changed = info._replace(tags=minus(info.tags, tag), deleted_tags=info.deleted_tags | {tag})
     return changed, kinds.TagDeleted(tag, target)
 
 
@@ -208,7 +209,7 @@ def set_config(info: RepoInfo, change: Callable[[JSONObject], JSONObject]) -> _S
     """Replace the persisted configuration by what ``change`` makes of the one persisted now."""
     before = info.config or {}
     after = change(before)
-    return None if after == before else (replace(info, config=after), kinds.ConfigChanged())
+    return None if after == before else (info._replace(config=after), kinds.ConfigChanged())
 
 
 @_edit
@@ -216,18 +217,17 @@ def set_metadata(info: RepoInfo, change: Callable[[JSONObject], JSONObject]) -> 
     """Replace the repository's metadata by what ``change`` makes of the present ones."""
     before = info.metadata or {}
     after = change(before)
-    return None if after == before else (replace(info, metadata=after), kinds.MetadataChanged())
+    return None if after == before else (info._replace(metadata=after), kinds.MetadataChanged())
 
 
 @_edit
 def set_status(info: RepoInfo, status: StatusRecord) -> _Step:
     """Change the availability of the repository."""
-    return replace(info, status=status), kinds.RepoStatusChanged(status)
+    return info._replace(status=status), kinds.RepoStatusChanged(status)
 
 
 def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotSummary) -> RepoInfo:
-    return replace(
-        info,
+    return info._replace(
         branches=plus(info.branches, branch, snapshot.id),
         snapshots=plus(info.snapshots, snapshot.id, snapshot),
     )
@@ -293,7 +293,7 @@ def set_flag(name: str, setting: bool | None) -> Edit:
             ids = {*(before or ())} - {key} | ({key} if setting is is_on else set())
             # a list does not exist until it is used first
             lists[field] = tuple(sorted(ids)) if ids or before is not None else None
-        return replace(info, **lists), kinds.FeatureFlagChanged(key, setting)
+        return info._replace(**lists), kinds.FeatureFlagChanged(key, setting)
 
     return edit
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import ObjectId12
-from icevirt.model import repo_info as kinds
+from icevirt.model import updates as kinds
 from icevirt.model.config.document import persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import (

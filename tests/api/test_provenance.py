@@ -85,7 +85,7 @@ def changed(storage, change):
     info = file.decode(storage.get(layout.REPO))
     history = sorted(info.snapshots.values(), key=lambda output: output.flushed_at)
     snapshots = {each.id: each for each in change(history)}
-    storage.put(layout.REPO, file.encode(replace(info, snapshots=snapshots)))
+    storage.put(layout.REPO, file.encode(info._replace(snapshots=snapshots)))
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_odd_metadata_that_others_wrote_is_compared(changed, days, repo):
     held = snapshot.decode(storage.get(layout.snapshot(key)))
     raw = json.dumps({**json.loads(held.find("/packed").user_data), **changed}).encode()
     nodes = tuple(
-        replace(node, user_data=raw) if node.path == "/packed" else node for node in held.nodes
+        node._replace(user_data=raw) if node.path == "/packed" else node for node in held.nodes
     )
     storage.put(layout.snapshot(key), snapshot.encode(replace(held, nodes=nodes)))
     found = icevirt.plan(days, repo=repo, concat_dim="time").difference

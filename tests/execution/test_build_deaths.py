@@ -22,7 +22,7 @@ from builds.support import assert_same_dataset, expected_dataset, official, open
 from execution.dying import MOMENTS, Run
 from icevirt.api.dataset.tail import read_tail
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.model.repo_info import NewCommit
+from icevirt.model.updates import NewCommit
 from icevirt.repo.commits.build_commit import BUILD_ID
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]

@@ -100,7 +100,7 @@ def test_a_long_history_is_drawn_in_linear_time(tmp_path):
         key = ObjectId12.random()
         output = replace(snapshots[tip], id=key, parent_id=tip, flushed_at=len(snapshots))
         snapshots[key], tip = output, key
-    long = replace(info, snapshots=snapshots, branches={"main": tip})
+    long = info._replace(snapshots=snapshots, branches={"main": tip})
     start = time.process_time()
     assert len(lines(ancestry_graph.graph(long, long.branches, plain=True))) == 20_001
     assert time.process_time() - start < 2

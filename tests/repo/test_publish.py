@@ -17,8 +17,9 @@ from icevirt.errors import (
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8
 from icevirt.model.config.document import SplitRule
-from icevirt.model.repo_info import RepoAvailability, RepoInitialized
+from icevirt.model.repo_info import RepoAvailability
 from icevirt.model.snapshot import ManifestRef
+from icevirt.model.updates import RepoInitialized
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits import pending_commit
 from icevirt.repo.commits.build_commit import BUILD_ID, BuildCommit, find_build

@@ -64,6 +64,7 @@ LATER = (  # what only the network, other formats, writers, and those who look a
     "icevirt.model.config.containers",
     "icevirt.model.config.sections",
     "icevirt.model.transaction_log",
+    "icevirt.model.updates",
     "icevirt.objects.web_",
     "icevirt.repo.commits",
     "icevirt.repo.history.types",

@@ -222,14 +222,13 @@ class RecordedBuild(SnapshotSummary):
         build_id = str(self.metadata[METADATA]["build_id"])  # type: ignore[index,call-overload]
         for node in nodes:
             if isinstance(node, GroupNode) and node.path in self.groups:
-                found[node.path] = replace(node, user_data=self.groups[node.path].encode())
+                found[node.path] = node._replace(user_data=self.groups[node.path].encode())
             elif isinstance(node, ArrayNode) and node.path in self.arrays:
                 document, manifests = self.arrays[node.path]
                 if node.id != _id_of(build_id, node.path):
                     continue
                 is_same = manifests == _digest(node.manifests)
-                found[node.path] = replace(
-                    node,
+                found[node.path] = node._replace(
                     user_data=document.encode(),
                     manifests=node.manifests if is_same else (),
                 )

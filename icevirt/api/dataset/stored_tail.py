@@ -396,7 +396,7 @@ class StoredVariables:
         axis, length = each.axis, each.node.shape[each.axis]
         new = open_array(self._new(each, added), each.node.path)
         # it may read no file of the dataset
-        stored_alone = session_of(replace(self._context, credentials={}), each.node)
+        stored_alone = session_of(self._context._replace(credentials={}), each.node)
         old = open_array(stored_alone, each.node.path)
 
         def values(region: tuple[slice, ...]) -> NDArray[Any]:
@@ -421,7 +421,7 @@ class StoredVariables:
         if not len(added):
             return session_of(self._context, alone)
         ref = ManifestRef(object_id=ObjectId12.random(), extents=added.extents())
-        session = session_of(self._context, replace(alone, manifests=(ref,)))
+        session = session_of(self._context, alone._replace(manifests=(ref,)))
         session.assets.lookup.keep(ref.object_id, {alone.id: compact(added)})
         return session
 

@@ -21,7 +21,8 @@ from icevirt.archive.reports.history import (
 from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError, check
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSON
-from icevirt.model.repo_info import IDS, OpsLogEntry, RepoInfo, RepoStatusChanged, SnapshotSummary
+from icevirt.model.repo_info import IDS, OpsLogEntry, RepoInfo, SnapshotSummary
+from icevirt.model.updates import RepoStatusChanged
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile

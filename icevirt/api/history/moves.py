@@ -23,13 +23,13 @@ from icevirt.archive.reports.history import (
 )
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import (
+from icevirt.model.repo_info import RepoInfo
+from icevirt.model.updates import (
     BranchCreated,
     BranchDeleted,
     BranchReset,
     CommitAmended,
     NewCommit,
-    RepoInfo,
 )
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile

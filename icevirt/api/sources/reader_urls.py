@@ -166,7 +166,7 @@ def _below(prefix: str, path: str) -> str:
     if prefix.startswith("file://"):
         return file_url(os.path.join(local_path(prefix), path))
     address = Address.parse(prefix)
-    return replace(address, key=f"{address.key.rstrip('/')}/{path}".lstrip("/")).url
+    return address._replace(key=f"{address.key.rstrip('/')}/{path}".lstrip("/")).url
 
 
 def _look(url: str) -> SourceFile | None:

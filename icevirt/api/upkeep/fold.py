@@ -7,7 +7,7 @@ or none if there is little to join.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from icevirt.amounts import plural
 from icevirt.api.dataset.replacing import Carried
@@ -149,7 +149,7 @@ def _keep_records(
 def _fold(node: ArrayNode, run: Sequence[ManifestRef], refs: Sequence[ManifestRef]) -> ArrayNode:
     kept = [ref for ref in node.manifests if ref not in run]
     made = array_of(node.path, node.user_data, node.id, (*kept, *refs))
-    return replace(made, extra=node.extra)
+    return made._replace(extra=node.extra)
 
 
 def _write_tables(

@@ -38,7 +38,8 @@ from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.repo_info import ExpirationRan, RepoInfo, SnapshotSummary
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
+from icevirt.model.updates import ExpirationRan
 from icevirt.planning.axes.axis import duration_of
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import garbage_collection

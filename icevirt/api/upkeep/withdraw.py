@@ -42,8 +42,9 @@ from icevirt.execution.executor import describe_jobs, job_tags
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.repo_info import ExpirationRan, RepoInfo
+from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import Snapshot
+from icevirt.model.updates import ExpirationRan
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import garbage_collection

@@ -13,8 +13,7 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from icevirt.errors import FormatError, IcevirtError, StorageError, check, refuse_other
 from icevirt.redaction import redact
@@ -217,8 +216,7 @@ MAX_LEVEL = 22
 """The highest level of zstd; the official client takes higher ones for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRule:
+class SplitRule(NamedTuple):
     """One entry of ``manifest.splitting``: which arrays, and how many chunks per manifest and axis.
 
     ``path_regex`` None means any array. Regexes are unanchored searches in Rust syntax, over the

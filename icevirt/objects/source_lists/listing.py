@@ -15,7 +15,6 @@ import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice, takewhile
@@ -464,7 +463,7 @@ def _flat(
                 return None
         return found
 
-    return on_store(bucket, replace(bucket.address, key=folder).url, read)
+    return on_store(bucket, bucket.address._replace(key=folder).url, read)
 
 
 def _side_by_side(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
@@ -485,7 +484,7 @@ def _level(bucket: Bucket, folder: str) -> tuple[dict[str, SourceFile], list[str
     """Return the objects in a folder by key, and the folders in it."""
     page = on_store(
         bucket,
-        replace(bucket.address, key=folder).url,
+        bucket.address._replace(key=folder).url,
         lambda store: obstore().list_with_delimiter(store, prefix=folder or None),
     )
     return _files_of(bucket, page["objects"]), list(page["common_prefixes"])
@@ -497,6 +496,6 @@ def _files_of(bucket: Bucket, objects: Iterable[Mapping[str, Any]]) -> dict[str,
     for one in objects:
         seconds = one["last_modified"].timestamp()
         meta = Meta(size=one["size"], etag=one["e_tag"] or "", last_modified=seconds)
-        url = replace(bucket.address, key=one["path"]).url
+        url = bucket.address._replace(key=one["path"]).url
         found[one["path"]] = source_file(url, meta)
     return found

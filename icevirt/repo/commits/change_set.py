@@ -6,7 +6,6 @@ It holds the state after the changes, not a list of them; the transaction log is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -158,7 +157,7 @@ class ChangeSet:
         """Move a node and all below it; what comes back to its place is a change all the same."""
         now = nodes.move(self.nodes, source, target)
         self.nodes = by_path(
-            replace(node, path=now.get(path, path)) for path, node in self.nodes.items()
+            node._replace(path=now.get(path, path)) for path, node in self.nodes.items()
         )
         self._has_moved = True
 

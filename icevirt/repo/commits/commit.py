@@ -73,7 +73,7 @@ def write_manifests(
             written[file.id] = file
             refs.append(ManifestRef(object_id=file.id, extents=part.extents()))
         refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
-        return replace(node, manifests=tuple(refs))
+        return node._replace(manifests=tuple(refs))
 
     def is_touched(node: ArrayNode) -> bool:
         before = old.get(node.id)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from icevirt.errors import check
-from icevirt.model import repo_info, snapshot
+from icevirt.model import repo_info, snapshot, updates
 from icevirt.model.repo_info import IDS
 from icevirt.versioning.history.timestamps import moment
 
@@ -60,25 +60,25 @@ class RepoStatus:
 class UpdateType:
     """What was done to a repository; names are icechunk's."""
 
-    RepoInitialized = repo_info.RepoInitialized
-    RepoMigrated = repo_info.RepoMigrated
-    ConfigChanged = repo_info.ConfigChanged
-    MetadataChanged = repo_info.MetadataChanged
-    TagCreated = repo_info.TagCreated
-    TagDeleted = repo_info.TagDeleted
-    BranchCreated = repo_info.BranchCreated
-    BranchDeleted = repo_info.BranchDeleted
-    BranchReset = repo_info.BranchReset
-    NewCommit = repo_info.NewCommit
-    CommitAmended = repo_info.CommitAmended
-    NewDetachedSnapshot = repo_info.NewDetachedSnapshot
-    GCRan = repo_info.GCRan
-    ExpirationRan = repo_info.ExpirationRan
-    FeatureFlagChanged = repo_info.FeatureFlagChanged
-    RepoStatusChanged = repo_info.RepoStatusChanged
+    RepoInitialized = updates.RepoInitialized
+    RepoMigrated = updates.RepoMigrated
+    ConfigChanged = updates.ConfigChanged
+    MetadataChanged = updates.MetadataChanged
+    TagCreated = updates.TagCreated
+    TagDeleted = updates.TagDeleted
+    BranchCreated = updates.BranchCreated
+    BranchDeleted = updates.BranchDeleted
+    BranchReset = updates.BranchReset
+    NewCommit = updates.NewCommit
+    CommitAmended = updates.CommitAmended
+    NewDetachedSnapshot = updates.NewDetachedSnapshot
+    GCRan = updates.GCRan
+    ExpirationRan = updates.ExpirationRan
+    FeatureFlagChanged = updates.FeatureFlagChanged
+    RepoStatusChanged = updates.RepoStatusChanged
 
 
-type AnyUpdateType = repo_info.AnyUpdate[str, RepoStatus]
+type AnyUpdateType = updates.AnyUpdate[str, RepoStatus]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,8 @@ class Update:
     def of(cls, update: repo_info.OpsLogEntry) -> Update:
         """Convert the repo info's entry."""
         kind: Any = update.kind
-        if isinstance(kind, repo_info.RepoStatusChanged):
-            kind = repo_info.RepoStatusChanged(RepoStatus.of(kind.status))
+        if isinstance(kind, updates.RepoStatusChanged):
+            kind = updates.RepoStatusChanged(RepoStatus.of(kind.status))
         else:
             ids = {name: str(getattr(kind, name)) for name in IDS if hasattr(kind, name)}
             kind = replace(kind, **ids)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from datetime import datetime
 from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING
@@ -94,7 +93,7 @@ def operations(head: RepoInfoFile) -> Iterator[OpsLogEntry]:
         seen.add(name)
         info = head.backup(name)
         if info.latest_updates:  # its newest entry says the rest of itself there
-            yield replace(info.latest_updates[0], backup_path=name)
+            yield info.latest_updates[0]._replace(backup_path=name)
             yield from info.latest_updates[1:]
 
 

@@ -24,8 +24,9 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.generation import without_old_format_warning
-from icevirt.model.repo_info import CommitAmended, RepoInfo
+from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot
+from icevirt.model.updates import CommitAmended
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
@@ -450,8 +451,7 @@ class _Check:
 
 
 def _read_whole(info: RepoInfo) -> RepoInfo:
-    return replace(
-        info,
+    return info._replace(
         branches=dict(sorted(info.branches.items())),
         tags=dict(sorted(info.tags.items())),
         snapshots=dict(sorted(info.snapshots.items())),

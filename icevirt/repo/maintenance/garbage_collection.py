@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from icevirt.errors import ConflictError, FormatError, ObjectNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkType
-from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotSummary, UpdateKind
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary, UpdateKind
+from icevirt.model.updates import GCRan
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names

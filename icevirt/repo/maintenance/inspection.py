@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import NotFoundError, ObjectNotFoundError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.model import repo_info
+from icevirt.model import repo_info, updates
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node
@@ -173,9 +173,9 @@ def _time(micros: int) -> str:
 
 def _update_type(kind: repo_info.UpdateKind) -> JSONObject:
     match kind:
-        case repo_info.FeatureFlagChanged(id=key, new_value=value):
+        case updates.FeatureFlagChanged(id=key, new_value=value):
             return {"type": "FeatureFlagChanged", "id": key, "new_value": value}
-        case repo_info.RepoStatusChanged(status=status):
+        case updates.RepoStatusChanged(status=status):
             document: JSONObject = {
                 "availability": status.availability.name.title().replace("_", ""),
                 "limited_availability_reason": status.limited_availability_reason,

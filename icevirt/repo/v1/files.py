@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.model import repo_info as kinds
+from icevirt.model import updates as kinds
 from icevirt.model.config.document import refuse_unconditional
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import (

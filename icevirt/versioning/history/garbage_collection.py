@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.model import repo_info as kinds
+from icevirt.model import updates as kinds
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.versioning import id_columns
 from icevirt.versioning.lookup import ancestry
@@ -39,7 +39,7 @@ def sweep(info: RepoInfo, older_than: int, roots: Iterable[ObjectId12] = ()) -> 
     """Return the repo info without the snapshots that are garbage; roots are not."""
     kept = reachable(info, older_than, roots)
     left = {key: summary for key, summary in info.snapshots.items() if key in kept}
-    return replace(info, snapshots=left)
+    return info._replace(snapshots=left)
 
 
 def find_needed_logs(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> set[ObjectId12]:
@@ -123,7 +123,7 @@ def expire(
     tags = {name: key for name, key in info.tags.items() if not delete_tags or key not in old}
     gone = frozenset(old - {*branches.values(), *tags.values(), *spared})
     deleted = info.deleted_tags | (info.tags.keys() - tags.keys())
-    return release(replace(info, branches=branches, tags=tags, deleted_tags=deleted), gone), gone
+    return release(info._replace(branches=branches, tags=tags, deleted_tags=deleted), gone), gone
 
 
 def release(info: RepoInfo, gone: Collection[ObjectId12]) -> RepoInfo:
@@ -148,4 +148,4 @@ def release(info: RepoInfo, gone: Collection[ObjectId12]) -> RepoInfo:
                 logs += [each.id, *reversed(each.pruned_ancestor_tx_logs or ())]
             pruned = tuple(reversed(logs))
             left[key] = replace(snapshot, parent_id=root.id, pruned_ancestor_tx_logs=pruned)
-    return replace(info, tags=tags, deleted_tags=deleted, snapshots=left)
+    return info._replace(tags=tags, deleted_tags=deleted, snapshots=left)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
@@ -65,8 +64,8 @@ def add_entry(
     log = OpsLog.of(info.latest_updates).with_newest(entry, backup=backup)
     for at in range(max(limit, 1), len(log)):  # what is over, from where the backups can continue
         if (older := log[at].backup_path) is not None:
-            return replace(info, latest_updates=log[:at], repo_before_updates=older)
-    return replace(info, latest_updates=log)
+            return info._replace(latest_updates=log[:at], repo_before_updates=older)
+    return info._replace(latest_updates=log)
 
 
 def follows(info: RepoInfo, backups: Collection[str]) -> bool:
@@ -89,8 +88,8 @@ def trim(info: RepoInfo, older_than: int) -> RepoInfo | None:
     )
     if first is None:
         return None
-    return replace(
-        info, latest_updates=info.latest_updates[: max(first, 1)], repo_before_updates=None
+    return info._replace(
+        latest_updates=info.latest_updates[: max(first, 1)], repo_before_updates=None
     )
 
 

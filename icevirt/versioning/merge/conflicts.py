@@ -341,7 +341,7 @@ def _replay(ours: Ours, theirs: Snapshot, new_id: Callable[[], ObjectId8]) -> di
         elif node.id in updated:
             there = result[node.path]
             if isinstance(node, ArrayNode) and isinstance(there, ArrayNode):
-                result[node.path] = replace(node, manifests=there.manifests)
+                result[node.path] = node._replace(manifests=there.manifests)
             else:
                 result[node.path] = node
     return result
@@ -358,7 +358,7 @@ def _move(ours: Ours, theirs: Snapshot) -> dict[str, Node]:
                 return now[above] + path[len(above) :]
         return path
 
-    return nodes.by_path(replace(node, path=new_path(node.path)) for node in theirs.nodes)
+    return nodes.by_path(node._replace(path=new_path(node.path)) for node in theirs.nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,16 +48,13 @@ TABLE_COST = 80
 ALWAYS_ALLOWED = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
 class Span:
     """A columnar vector that was not read: where its elements begin and how many there are."""
 
-    start: int
-    count: int
+    __slots__ = ("count", "start")
 
-    def __init__(self, start: int, count: int) -> None:  # of every vector of each file
-        object.__setattr__(self, "start", start)
-        object.__setattr__(self, "count", count)
+    def __init__(self, start: int, count: int) -> None:
+        self.start, self.count = start, count
 
 
 class Damage(Exception):  # noqa: N818 - it never leaves the package, see ``reading``

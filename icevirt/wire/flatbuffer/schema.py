@@ -8,13 +8,11 @@ compares these tables with ``fixtures/icechunk.fbs``.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(NamedTuple):
     """A number or a flag, stored inside its table."""
 
     name: str
@@ -26,8 +24,7 @@ class Scalar:
         return struct.calcsize("<" + self.code)
 
 
-@dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(NamedTuple):
     """Bytes of one size, stored inside their table or vector."""
 
     name: str
@@ -35,25 +32,18 @@ class Struct:
     align: int
 
 
-@dataclass(frozen=True, slots=True)
 class Text:
     """A UTF-8 string."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(NamedTuple):
     """A counted sequence; ``columnar`` ones are read and written by numpy, as a whole."""
 
     of: Kind
     columnar: bool = False
 
-    def __init__(self, of: Kind, *, columnar: bool = False) -> None:
-        object.__setattr__(self, "of", of)
-        object.__setattr__(self, "columnar", columnar)
 
-
-@dataclass(frozen=True, slots=True)
-class Union:
+class Union(NamedTuple):
     """One of several tables; ``members[tag - 1]`` is the table of a tag."""
 
     members: tuple[Table, ...]

@@ -14,7 +14,6 @@ dictionary; the official reader takes locations of up to 1,024 bytes.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING
@@ -256,14 +255,19 @@ class _TableColumns:
         return data
 
 
-@dataclass(frozen=True)
 class LocationReader:
-    """Reads locations of one manifest, whose arrays share a payload and a dictionary."""
+    """Reads locations of one manifest, whose arrays share a payload and a dictionary.
 
-    payload: Payload
-    algorithm: int
-    trained: bytes | None
-    compares: bool = True  # whether equal locations are one that do not share a string
+    ``compares`` says whether equal locations are one that do not share a string.
+    """
+
+    def __init__(
+        self, payload: Payload, algorithm: int, trained: bytes | None, *, compares: bool = True
+    ) -> None:
+        self.payload = payload
+        self.algorithm = algorithm
+        self.trained = trained
+        self.compares = compares
 
     @cached_property
     def dictionary(self) -> Dictionary:

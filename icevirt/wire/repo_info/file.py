@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +24,11 @@ from icevirt.ids import ALPHABET, ObjectId12
 from icevirt.model.repo_info import (
     IDS,
     NO_ID,
-    UPDATE_KINDS,
-    FeatureFlagChanged,
     OpsLog,
     RepoAvailability,
     RepoInfo,
-    RepoStatusChanged,
     StatusRecord,
-    UpdateKind,
-    with_ids,
+    UpdateFields,
 )
 from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire import header
@@ -47,7 +42,15 @@ from icevirt.wire.flatbuffer.reader import (
     reading,
     text,
 )
-from icevirt.wire.flatbuffer.schema import OBJECT_ID_12, REPO, TEXT, UPDATE, UPDATE_TYPE, Values
+from icevirt.wire.flatbuffer.schema import (
+    OBJECT_ID_12,
+    REPO,
+    TEXT,
+    UPDATE,
+    UPDATE_TYPE,
+    Table,
+    Values,
+)
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
 from icevirt.wire.repo_info import snapshots
@@ -83,12 +86,12 @@ def read_log(payload: Payload, span: Span, reader: FlatBufferReader) -> OpsLog:
     tables = Tables(payload, span, UPDATE)
     tables.look_beyond(reader.newer)
     tag = tables.tags("update_type")
-    if int(tag.min()) < 1 or int(tag.max()) > len(UPDATE_KINDS):
+    if int(tag.min()) < 1 or int(tag.max()) > len(UPDATE_TYPE.members):
         raise Damage("this icevirt does not know the kind of an entry", span.start)
     slots = tables.places("update_type")
     assert slots is not None  # it is required
     members = array(slots)
-    known: dict[UpdateKind, int] = {}
+    known: dict[UpdateFields, int] = {}
     kind = np.zeros(len(tables), np.int64)
     ids = np.zeros((len(tables), len(IDS), ObjectId12.SIZE), np.uint8)
     for each in np.unique(tag).tolist():
@@ -107,21 +110,21 @@ def read_log(payload: Payload, span: Span, reader: FlatBufferReader) -> OpsLog:
 
 def _kinds(
     reader: FlatBufferReader, payload: Payload, tag: int, at: Places
-) -> tuple[list[UpdateKind], Places, NDArray[np.uint8]]:
+) -> tuple[list[UpdateFields], Places, NDArray[np.uint8]]:
     """Return the distinct entries of a kind without ids, which each row has, and all ids."""
-    member, cls = UPDATE_TYPE.members[tag - 1], UPDATE_KINDS[tag - 1]
+    member = UPDATE_TYPE.members[tag - 1]
     ids = np.zeros((len(at), len(IDS), ObjectId12.SIZE), np.uint8)
     if member not in _IN_COLUMNS:  # few in any log
-        found = [_kind(cls, reader.read_reference(member, place)) for place in at.tolist()]
-        return found, np.arange(len(at)), ids
+        found = [reader.read_reference(member, place) for place in at.tolist()]
+        said = [UpdateFields(tag, _update_values(member, values)) for values in found]
+        return said, np.arange(len(at)), ids
     tables = Tables(payload, at, member)
     tables.look_beyond(reader.newer)
-    values: dict[str, Any] = {name: NO_ID for name in IDS if name in member.slots}
-    for name in values:
+    for name in member.slots.keys() & set(IDS):
         ids[:, IDS.index(name)] = tables.structs(name)
     named = next((field.name for field in member.fields if field.kind is TEXT), None)
     if named is None:
-        return [cast("UpdateKind", cls(**values))], np.zeros(len(at), np.int64), ids
+        return [_said(tag, member, "")], np.zeros(len(at), np.int64), ids
     start, count = tables.spans(named, 1)
     first, number = first_uses(start)
     if int(count[first].sum()) > payload.size:
@@ -129,19 +132,23 @@ def _kinds(
     start, count = start[first], count[first]
     again, same = equal_ranges(payload.padded, start, count)
     names, number = list(text(*gather(payload.bytes, start[again], count[again]))), same[number]
-    found = [cast("UpdateKind", cls(**values, **{named: name})) for name in names]
-    return found, number, ids
+    return [_said(tag, member, name) for name in names], number, ids
 
 
-def _kind(cls: type[UpdateKind], values: Values) -> UpdateKind:
+def _said(tag: int, member: Table, name: str) -> UpdateFields:
+    """Return what an entry of ids and a name says."""
+    return UpdateFields(tag, tuple(name if each.kind is TEXT else NO_ID for each in member.fields))
+
+
+def _update_values(member: Table, values: Values) -> tuple[Any, ...]:
     """Return what an entry without ids says. Raises ``Damage``."""
-    if cls is RepoStatusChanged:
+    if "status" in values:
         if values["status"] is None:
             raise Damage("a change of status without a status", 0)
-        return RepoStatusChanged(status(values["status"]))
-    if cls is FeatureFlagChanged:
-        return FeatureFlagChanged(values["id"], values["new_value"] if values["is_set"] else None)
-    return cls(**values)
+        return (status(values["status"]),)
+    if "is_set" in values:
+        return values["id"], values["new_value"] if values["is_set"] else None
+    return tuple(values[each.name] for each in member.fields)
 
 
 def _backups(payload: Payload, tables: Tables) -> Strings:
@@ -189,8 +196,7 @@ def status(values: Values) -> StatusRecord:
 # -- writing --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _EntryForm:
+class _EntryForm(NamedTuple):
     """The bytes of an entry, and where they hold what differs."""
 
     raw: bytes  # references are relative, so it may stand at any multiple of 8
@@ -237,15 +243,16 @@ def _copies(form: _EntryForm, log: OpsLog, rows: Places | slice) -> Bytes:
 
 
 @lru_cache(_REMEMBERED)
-def _form(kind: UpdateKind, length: int) -> _EntryForm:
+def _form(said: UpdateFields, length: int) -> _EntryForm:
     """Make an entry with marks in the places of ids, time and the name of a backup."""
     from icevirt.wire.flatbuffer.builder import Builder
 
-    marks = {name: os.urandom(ObjectId12.SIZE) for name in IDS if hasattr(kind, name)}
-    marked = with_ids(kind, {name: ObjectId12(mark) for name, mark in marks.items()})
+    names = [each.name for each in UPDATE_TYPE.members[said.tag - 1].fields]
+    marks = {name: ObjectId12(os.urandom(ObjectId12.SIZE)) for name in IDS if name in names}
+    marked = {**dict(zip(names, said.values, strict=False)), **marks}
     time, backup = os.urandom(8), os.urandom(length).hex()[:length]
     values = {
-        "update_type": (UPDATE_KINDS.index(type(kind)) + 1, _kind_values(marked)),
+        "update_type": (said.tag, _stored(marked)),
         "updated_at": int.from_bytes(time, "little"),
         "backup_path": backup or None,
     }
@@ -260,22 +267,19 @@ def _form(kind: UpdateKind, length: int) -> _EntryForm:
     return _EntryForm(raw, table_at, at)
 
 
-def _kind_values(kind: UpdateKind) -> Values:
-    if isinstance(kind, RepoStatusChanged):
-        return {"status": status_values(kind.status)}
-    if isinstance(kind, FeatureFlagChanged):
-        value = kind.new_value
-        return {"id": kind.id, "new_value": bool(value), "is_set": value is not None}
-    return _values(kind)
+def _stored(values: Values) -> Values:
+    """Return the fields of an update as the format has them."""
+    if "status" in values:
+        return {"status": status_values(values["status"])}
+    if "new_value" in values:
+        value = values["new_value"]
+        return {"id": values["id"], "new_value": bool(value), "is_set": value is not None}
+    return values
 
 
 def status_values(status: StatusRecord) -> Values:
     """Return the table of a status."""
-    return {**_values(status), "availability": int(status.availability)}
-
-
-def _values(record: Any) -> Values:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+    return {**status._asdict(), "availability": int(status.availability)}
 
 
 MAIN = "main"
@@ -287,7 +291,7 @@ def fold(info: RepoInfo) -> RepoInfo:
     Raises:
         InvalidInputError: The parent of a snapshot is unknown.
     """
-    return replace(info, snapshots=snapshots.infos_of(info.snapshots))
+    return info._replace(snapshots=snapshots.infos_of(info.snapshots))
 
 
 def encode(info: RepoInfo, *, level: int = 3) -> bytes:

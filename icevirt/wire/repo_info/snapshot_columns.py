@@ -23,7 +23,7 @@ NO_PARENT = -1
 NO_STRINGS = Strings.empty(0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lists:
     """A list of elements for each row: row i has those from ``first[i]`` to ``first[i + 1]``."""
 
@@ -55,7 +55,7 @@ class Lists:
         return np.repeat(self.first[rows] - ends + counts, counts) + np.arange(int(counts.sum()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SnapshotColumns:
     """Snapshots, a row each."""
 

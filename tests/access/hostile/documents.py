@@ -52,7 +52,7 @@ def with_metadata(storage, path, document):
     key = tip(storage)
     held = snapshot.decode(storage.get(layout.snapshot(key)))
     nodes = tuple(
-        replace(node, user_data=document) if node.path == path else node for node in held.nodes
+        node._replace(user_data=document) if node.path == path else node for node in held.nodes
     )
     storage.put(layout.snapshot(key), snapshot.encode(replace(held, nodes=nodes)))
 
@@ -60,7 +60,7 @@ def with_metadata(storage, path, document):
 def with_config(storage, config):
     """Put a document in the place of the persisted configuration."""
     info = file.decode(storage.get(layout.REPO))
-    storage.put(layout.REPO, file.encode(replace(info, config=config)))
+    storage.put(layout.REPO, file.encode(info._replace(config=config)))
 
 
 def authorized(storage):

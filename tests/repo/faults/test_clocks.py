@@ -7,7 +7,6 @@ behind.
 import itertools
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 
 import icechunk
@@ -306,7 +305,7 @@ class OfTheMachine(MemoryStorage):
 
     def list(self, prefix=""):
         for info in super().list(prefix):
-            yield replace(info, last_modified=self.dates[info.path])
+            yield info._replace(last_modified=self.dates[info.path])
 
 
 @pytest.fixture

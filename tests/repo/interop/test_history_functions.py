@@ -18,7 +18,7 @@ from icevirt.errors import (
     SnapshotNotFoundError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.model.repo_info import NewCommit
+from icevirt.model.updates import NewCommit
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
@@ -251,7 +251,7 @@ def test_a_long_history_is_listed_in_pages(repo):
         key = ObjectId12.random()
         tip = replace(start, id=key, parent_id=tip.id, flushed_at=tip.flushed_at + 1, message="x")
         made[key] = tip
-    grown = replace(current.info, snapshots=made, branches={"main": tip.id})
+    grown = current.info._replace(snapshots=made, branches={"main": tip.id})
     repo.head.swap(current, lambda _info: (grown, NewCommit("main", tip.id)))
     page = icevirt.log(repo.storage, n=3)
     assert (len(page), page[0].snapshot_id) == (3, str(tip.id))

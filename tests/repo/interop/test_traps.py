@@ -62,8 +62,7 @@ def test_what_is_not_ours_survives_every_change_of_the_repo_info(repo, source):
     tip = session.commit("a")
     info = repo_file.decode(repo.storage.get("repo"))
     key = info.branches["main"]
-    before = dataclasses.replace(
-        info,
+    before = info._replace(
         config={**info.config, "news": {"deep": [1, None, "x"]}},
         enabled_feature_flags=(4, 77),
         disabled_feature_flags=(99,),

@@ -82,12 +82,12 @@ def edit_repo(root, **changes):
     """Write the repo info again with other fields."""
     info = repo_file.decode(root.get("repo"))
     made = {name: change(info) for name, change in changes.items()}
-    root.put("repo", repo_file.encode(replace(info, **made)))
+    root.put("repo", repo_file.encode(info._replace(**made)))
 
 
 def later(info):
     """Date the newest entry far in the future."""
-    return (replace(info.latest_updates[0], updated_at=2**52), *info.latest_updates[1:])
+    return (info.latest_updates[0]._replace(updated_at=2**52), *info.latest_updates[1:])
 
 
 def earlier(info):
@@ -101,7 +101,7 @@ REPO = {
     "the log turned round": (
         {
             "latest_updates": lambda info: tuple(
-                replace(entry, backup_path=None) for entry in info.latest_updates[::-1]
+                entry._replace(backup_path=None) for entry in info.latest_updates[::-1]
             )
         },
         "time-order",
@@ -135,9 +135,8 @@ def test_damage_of_the_repo_info_is_found(root, changes, code):
 def test_what_our_own_writer_refuses_is_found_in_files_of_others(root):
     """Official writers die of a newest entry with a backup, and of a repository without main."""
     info = repo_file.decode(root.get("repo"))
-    top = replace(info.latest_updates[0], backup_path=info.latest_updates[1].backup_path)
-    bad = replace(
-        info,
+    top = info.latest_updates[0]._replace(backup_path=info.latest_updates[1].backup_path)
+    bad = info._replace(
         latest_updates=(top, *info.latest_updates[1:]),
         branches={"other": ObjectId12(b"unknown-snap")},
     )
@@ -167,26 +166,26 @@ def on_array(change):
 def first_ref(change):
     """Change the first manifest of the array /a."""
     return on_array(
-        lambda node: replace(node, manifests=(change(node.manifests[0]), *node.manifests[1:]))
+        lambda node: node._replace(manifests=(change(node.manifests[0]), *node.manifests[1:]))
     )
 
 
 SNAPSHOT = {
-    "wrong shape": (on_array(lambda node: replace(node, shape=(5, 2))), "grid"),
-    "wrong names": (on_array(lambda node: replace(node, dimension_names=("x", "y"))), "grid"),
-    "no JSON": (on_array(lambda node: replace(node, user_data=b"{")), "metadata"),
+    "wrong shape": (on_array(lambda node: node._replace(shape=(5, 2))), "grid"),
+    "wrong names": (on_array(lambda node: node._replace(dimension_names=("x", "y"))), "grid"),
+    "no JSON": (on_array(lambda node: node._replace(user_data=b"{")), "metadata"),
     "a group's metadata": (
-        on_array(lambda n: replace(n, user_data=json.dumps({"node_type": "group"}).encode())),
+        on_array(lambda n: n._replace(user_data=json.dumps({"node_type": "group"}).encode())),
         "metadata",
     ),
     "two nodes with one id": (
-        lambda s: replace(s, nodes=tuple(replace(n, id=s.nodes[0].id) for n in s.nodes)),
+        lambda s: replace(s, nodes=tuple(n._replace(id=s.nodes[0].id) for n in s.nodes)),
         "node-id",
     ),
     "overlapping manifests": (
-        first_ref(lambda ref: replace(ref, extents=((0, 3), (0, 2)))), "overlap",
+        first_ref(lambda ref: ref._replace(extents=((0, 3), (0, 2)))), "overlap",
     ),
-    "loose extents": (first_ref(lambda ref: replace(ref, extents=((0, 2), (0, 9)))), "extents"),
+    "loose extents": (first_ref(lambda ref: ref._replace(extents=((0, 2), (0, 9)))), "extents"),
     "a manifest that is not listed": (lambda s: replace(s, manifest_files=()), "manifest-row"),
     "a manifest that nobody uses": (
         lambda s: replace(
@@ -200,23 +199,23 @@ SNAPSHOT = {
     ),
     "a wrong size": (
         lambda s: replace(
-            s, manifest_files=tuple(replace(i, size_bytes=7) for i in s.manifest_files)
+            s, manifest_files=tuple(i._replace(size_bytes=7) for i in s.manifest_files)
         ),
         "size",
     ),
     "a wrong count": (
         lambda s: replace(
-            s, manifest_files=tuple(replace(i, num_chunk_refs=7) for i in s.manifest_files)
+            s, manifest_files=tuple(i._replace(num_chunk_refs=7) for i in s.manifest_files)
         ),
         "count",
     ),
     "a node that no log tells of": (
-        lambda s: replace(s, nodes=(*s.nodes, replace(s.nodes[0], id=ObjectId8(b"12345678"),
+        lambda s: replace(s, nodes=(*s.nodes, s.nodes[0]._replace(id=ObjectId8(b"12345678"),
                                                       path="/new"))),
         "log",
     ),
     "a node below an array": (
-        lambda s: replace(s, nodes=(*s.nodes, replace(s.nodes[0], id=ObjectId8(b"12345678"),
+        lambda s: replace(s, nodes=(*s.nodes, s.nodes[0]._replace(id=ObjectId8(b"12345678"),
                                                       path="/a/b"))),
         "below-array",
     ),
@@ -240,7 +239,7 @@ def with_table(root, table):
     node = snapshot.node("/a")
     encoded = manifest_file.encode({node.id: table})
     root.put(f"manifests/{encoded.id}", encoded.raw)
-    ref = replace(node.manifests[0], object_id=encoded.id, extents=table.extents())
+    ref = node.manifests[0]._replace(object_id=encoded.id, extents=table.extents())
     info = ManifestFile(id=encoded.id, size_bytes=len(encoded.raw), num_chunk_refs=len(table))
     deep = [
         i
@@ -253,7 +252,7 @@ def with_table(root, table):
             replace(
                 snapshot,
                 nodes=tuple(
-                    replace(n, manifests=(ref,)) if n.path == "/a" else n for n in snapshot.nodes
+                    n._replace(manifests=(ref,)) if n.path == "/a" else n for n in snapshot.nodes
                 ),
                 manifest_files=(*deep, info),
             )

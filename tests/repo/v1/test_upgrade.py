@@ -4,7 +4,6 @@ By hand: sessions of icechunk 1.1.21 that were open during an upgrade failed to 
 commits made before the branch was sealed were carried over.
 """
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 import zarr
 
 from icevirt.errors import FormatError, IcevirtError, StorageError
-from icevirt.model import repo_info
+from icevirt.model import updates
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.maintenance.check import check
 from icevirt.repo.repo_info_file import RepoInfoFile
@@ -59,9 +58,9 @@ def test_the_repo_info_is_that_of_the_official_client(name, tmp_path):
         found.append(repo_file.decode((tmp_path / who / "repo").read_bytes()))
         assert not [p for p in (tmp_path / who).rglob("*") if p.name in ("ref.json", "config.yaml")]
     ours, theirs = found
-    for field in dataclasses.fields(ours):
-        if field.name not in ("latest_updates", "config"):
-            assert getattr(ours, field.name) == getattr(theirs, field.name), field.name
+    for name in ours._fields:
+        if name not in ("latest_updates", "config"):
+            assert getattr(ours, name) == getattr(theirs, name), name
     assert _set(ours.config) == _set(theirs.config)
     assert ours.latest_updates[0].kind == theirs.latest_updates[0].kind
     assert ours.latest_updates[1:] == theirs.latest_updates[1:]
@@ -346,7 +345,7 @@ def test_the_ops_log_tells_of_the_upgrade(storage):
     entry = next(iter(Repository.open(storage).ops_log()))
     assert (entry.kind.from_version, entry.kind.to_version) == (1, 2)
     assert isinstance(
-        RepoInfoFile(storage).read().info.latest_updates[0].kind, repo_info.RepoMigrated
+        RepoInfoFile(storage).read().info.latest_updates[0].kind, updates.RepoMigrated
     )
 
 

@@ -1,25 +1,21 @@
 """Entries of the ops log as columns, against lists of entries."""
 
 import pickle
-from dataclasses import replace
 from typing import get_args, get_origin
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import (
+from icevirt.model.repo_info import OpsLog, OpsLogEntry, RepoAvailability, StatusRecord
+from icevirt.model.updates import (
     UPDATE_KINDS,
     AnyUpdate,
     BranchReset,
     CommitAmended,
     GCRan,
     NewCommit,
-    OpsLog,
-    OpsLogEntry,
-    RepoAvailability,
     RepoStatusChanged,
-    StatusRecord,
 )
 
 ids = st.integers(0, 3).map(lambda n: ObjectId12(bytes([n] * 12)))
@@ -61,7 +57,7 @@ def test_columns_are_joined_and_cut_as_lists_are(one, other, part):
 @given(entries, entry)
 def test_an_entry_on_top_gives_a_backup_to_the_one_below(listed, newest):
     log = OpsLog.of(listed).with_newest(newest, backup="repo.333")
-    below = [replace(each, backup_path="repo.333") for each in listed[:1]] + listed[1:]
+    below = [each._replace(backup_path="repo.333") for each in listed[:1]] + listed[1:]
     assert list(log) == [newest, *below]
 
 

@@ -1,7 +1,6 @@
 """Every edit of a repo info does what it says, once, and says it in the ops log."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -14,7 +13,8 @@ from icevirt.errors import (
     SnapshotNotFoundError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.model.repo_info import (
+from icevirt.model.repo_info import SnapshotSummary
+from icevirt.model.updates import (
     BranchCreated,
     BranchDeleted,
     BranchReset,
@@ -22,7 +22,6 @@ from icevirt.model.repo_info import (
     MetadataChanged,
     NewCommit,
     RepoInitialized,
-    SnapshotSummary,
     TagCreated,
     TagDeleted,
 )
@@ -174,14 +173,14 @@ def test_an_overflow_points_at_the_backup_whose_newest_entry_was_dropped():
 
 
 def test_without_overflow_the_pointer_stays():
-    info = replace(INFO, repo_before_updates="older")
+    info = INFO._replace(repo_before_updates="older")
     after = ops_log.add_entry(info, ConfigChanged(), now=1000, backup="b")
     assert after.repo_before_updates == "older"
 
 
 def test_entries_without_a_backup_are_no_place_to_cut():
-    old = [replace(entry, backup_path=None) for entry in grown(4).latest_updates]
-    info = replace(INFO, latest_updates=tuple(old))
+    old = [entry._replace(backup_path=None) for entry in grown(4).latest_updates]
+    info = INFO._replace(latest_updates=tuple(old))
     after = ops_log.add_entry(info, ConfigChanged(), now=1000, backup="b", limit=2)
     assert len(after.latest_updates) == 6
     assert after.repo_before_updates is None

@@ -1,7 +1,5 @@
 """Expiry shortens a history, and no survivor forgets a transaction log of its past."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +23,7 @@ def histories(draw):
     branches = draw(st.dictionaries(st.sampled_from("abc"), st.sampled_from(keys)))
     tags = draw(st.dictionaries(st.sampled_from("xyz"), st.sampled_from(keys)))
     main = {"main": draw(st.sampled_from(keys))}
-    return replace(info, snapshots=snapshots, branches=branches | main, tags=tags)
+    return info._replace(snapshots=snapshots, branches=branches | main, tags=tags)
 
 
 def logs(info, key):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from icevirt.errors import FormatError, InvalidInputError, SessionStateError
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import ConfigChanged, OpsLogEntry
+from icevirt.model.repo_info import OpsLogEntry
+from icevirt.model.updates import ConfigChanged
 from icevirt.versioning import id_columns, repo_updates
 from icevirt.versioning.history import garbage_collection as garbage
 from icevirt.versioning.history import timestamps
@@ -82,7 +83,7 @@ def test_a_trimmed_log_keeps_its_newest_entry_and_all_young_ones(times, older_th
         OpsLogEntry(kind=ConfigChanged(), updated_at=at, backup_path=f"b{n}" if n else None)
         for n, at in enumerate(ordered)
     )
-    info = replace(repo_updates.initialize(0), latest_updates=entries, repo_before_updates="older")
+    info = repo_updates.initialize(0)._replace(latest_updates=entries, repo_before_updates="older")
     found = trim(info, older_than)
     if min(times) >= older_than:
         assert found is None  # it ends in a backup
@@ -128,7 +129,7 @@ def test_colors_are_of_lanes_and_long_messages_are_cut():
     info = repo_updates.initialize(0)
     (key,) = info.snapshots
     summary = replace(info.snapshots[key], message="m" * 99 + "\nmore")
-    info = replace(info, snapshots={key: summary})
+    info = info._replace(snapshots={key: summary})
     (commit,) = graph(info, info.branches, plain=False).commits
     assert commit.message == "m" * 57 + "..."
     assert "\x1b[38;2;183;228;0m●" in str(graph(info, info.branches, plain=False))
@@ -138,7 +139,7 @@ def test_colors_are_of_lanes_and_long_messages_are_cut():
 def test_a_circle_of_parents_is_damage():
     info = repo_updates.initialize(0)
     (key,) = info.snapshots
-    info = replace(info, snapshots={key: replace(info.snapshots[key], parent_id=key)})
+    info = info._replace(snapshots={key: replace(info.snapshots[key], parent_id=key)})
     with pytest.raises(FormatError, match="contains a cycle"):
         graph(info, info.branches, plain=True)
 
@@ -148,7 +149,7 @@ def test_a_circle_of_parents_is_damage():
 
 @given(st.lists(st.tuples(st.sampled_from(["move_node", "create_tag"]), st.none() | st.booleans())))
 def test_the_last_setting_of_a_feature_counts(settings_):
-    info = replace(repo_updates.initialize(0), disabled_feature_flags=(99,))
+    info = repo_updates.initialize(0)._replace(disabled_feature_flags=(99,))
     for name, setting in settings_:
         info, update = set_flag(name, setting)(info)
         assert update.setting is setting if hasattr(update, "setting") else update

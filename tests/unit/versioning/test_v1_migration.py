@@ -1,21 +1,19 @@
 """The history of a V1 repository becomes the ops log of V2, and what V1 clients do later is carried over."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.model.repo_info import (
+from icevirt.model.repo_info import SnapshotSummary
+from icevirt.model.updates import (
     BranchCreated,
     BranchDeleted,
     ConfigChanged,
     NewCommit,
     RepoInitialized,
     RepoMigrated,
-    SnapshotSummary,
     TagCreated,
     TagDeleted,
 )
@@ -146,7 +144,7 @@ def test_commits_that_v2_came_before_get_a_branch_of_their_own():
 
 def test_branches_that_v2_deleted_do_not_come_back():
     old = state(chain(1), main=key(1), dev=key(1))
-    info = replace(INFO, branches={"main": key(1)})
+    info = INFO._replace(branches={"main": key(1)})
     assert "dev" in carried(info, old)[0].branches
     past = [*kinds(INFO), BranchDeleted("dev", key(1))]
     assert "dev" not in carried(info, old, past)[0].branches
@@ -165,8 +163,8 @@ def test_tags_are_carried_with_the_snapshots_that_they_name():
 
 
 def test_a_commit_on_an_expired_snapshot_cannot_be_carried():
-    info = replace(
-        INFO, branches={"main": ROOT}, snapshots=dict.fromkeys([ROOT], INFO.snapshots[ROOT])
+    info = INFO._replace(
+        branches={"main": ROOT}, snapshots=dict.fromkeys([ROOT], INFO.snapshots[ROOT])
     )
     now = state({**chain(1), **chain(2, onto=key(1))}, main=key(2))
     with pytest.raises(ConflictError, match="expired since the upgrade"):

@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model.repo_info import (
-    NewCommit,
     OpsLogEntry,
     RepoAvailability,
     RepoInfo,
-    RepoInitialized,
     SnapshotSummary,
     StatusRecord,
 )
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFile, Snapshot
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
+from icevirt.model.updates import NewCommit, RepoInitialized
 from icevirt.wire import snapshot, transaction_log
 from icevirt.wire.flatbuffer.builder import build
 from icevirt.wire.flatbuffer.reader import FlatBufferReader
@@ -190,6 +189,7 @@ def small_repo(**changes):
     return RepoInfo(
         **{
             "branches": {"main": C},
+            "tags": {},
             "snapshots": {i.id: i for i in (ROOT_INFO, CHILD, GRANDCHILD)},
             "status": StatusRecord(availability=RepoAvailability.online, set_at=1),
             "latest_updates": (
@@ -271,7 +271,7 @@ def test_what_would_end_the_official_clients_process_is_not_written(changes):
 def test_only_names_of_backups_are_read_as_such(name):
     """A path out of the folder would be read, or deleted."""
     newest, oldest = small_repo().latest_updates
-    bad = (newest, dataclasses.replace(oldest, backup_path=name))
+    bad = (newest, oldest._replace(backup_path=name))
     for changes in ({"latest_updates": bad}, {"repo_before_updates": name}):
         with pytest.raises(FormatError, match="not the name of a backup"):
             file.decode(file.encode(small_repo(**changes)))
@@ -411,6 +411,6 @@ def test_fields_of_a_newer_client_are_read_over_but_never_lost():
     """Dropping pruned_ancestor_tx_logs was such a loss: clients of 2.0 knew no better."""
     found = file.decode(repo_of_the_future())
     assert found.newer_tables == ("SnapshotInfo",)
-    assert dataclasses.replace(found, newer_tables=()) == small_repo()
+    assert found._replace(newer_tables=()) == small_repo()
     with pytest.raises(InvalidInputError, match="newer client"):
-        file.encode(dataclasses.replace(found, tags={"t": A}))
+        file.encode(found._replace(tags={"t": A}))

@@ -39,7 +39,7 @@ def read_all_of_repo_info(raw):
     """Decode, and ask for all that is decoded only when somebody asks for it."""
     found = file.decode(raw)
     log = tuple(found.latest_updates)
-    return dataclasses.replace(found, snapshots=dict(found.snapshots), latest_updates=log)
+    return found._replace(snapshots=dict(found.snapshots), latest_updates=log)
 
 
 def read_all_of_manifest(raw):

@@ -171,11 +171,11 @@ def with_manifests(value, made):
     def node(each):
         if not isinstance(each, ArrayNode):
             return each
-        refs = (dataclasses.replace(r, object_id=made[r.object_id].id) for r in each.manifests)
-        return dataclasses.replace(each, manifests=tuple(refs))
+        refs = (r._replace(object_id=made[r.object_id].id) for r in each.manifests)
+        return each._replace(manifests=tuple(refs))
 
     files = (
-        dataclasses.replace(info, id=made[info.id].id, size_bytes=len(made[info.id].raw))
+        info._replace(id=made[info.id].id, size_bytes=len(made[info.id].raw))
         for info in value.manifest_files
     )
     return dataclasses.replace(
@@ -240,8 +240,7 @@ def test_a_manifest_of_many_kinds_is_read_row_by_row(original, archive, tmp_path
     (root / "manifests" / str(made.id)).write_bytes(made.raw)
     ref = ManifestRef(object_id=made.id, extents=table.extents())
     changed = tuple(
-        dataclasses.replace(node, manifests=(ref,)) if node in (array, other) else node
-        for node in found.nodes
+        node._replace(manifests=(ref,)) if node in (array, other) else node for node in found.nodes
     )
     info = ManifestFile(id=made.id, size_bytes=len(made.raw), num_chunk_refs=made.num_chunk_refs)
     path.write_bytes(
@@ -320,8 +319,7 @@ def test_a_manifest_larger_than_the_window_of_its_frame_is_read_whole(
     array = found.node("/virtual")
     made = manifest.encode({array.id: table}, level=level)
     (root / "manifests" / str(made.id)).write_bytes(made.raw)
-    large = dataclasses.replace(
-        array,
+    large = array._replace(
         shape=(n, 10),
         num_chunks=(n, 1),
         user_data=array.user_data.replace(b"1200", str(n).encode()),

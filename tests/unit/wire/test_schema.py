@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icevirt.model.repo_info import UPDATE_KINDS
+from icevirt.model.updates import UPDATE_KINDS
 from icevirt.wire.flatbuffer import schema
 from icevirt.wire.flatbuffer.builder import layout
 from icevirt.wire.flatbuffer.schema import Scalar, Struct, Table, Text, Union, Vector

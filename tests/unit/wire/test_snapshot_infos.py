@@ -1,6 +1,5 @@
 """The snapshots of a repo info: columns that behave like a dictionary of values."""
 
-import dataclasses
 import pickle
 
 import numpy as np
@@ -33,6 +32,7 @@ def reread(value):
 def repo_of(*infos):
     return RepoInfo(
         branches={"main": infos[0].id},
+        tags={},
         snapshots={info.id: info for info in infos},
         status=StatusRecord(availability=RepoAvailability.online, set_at=1),
         latest_updates=(),
@@ -57,7 +57,7 @@ def test_what_is_changed_is_written_as_if_it_had_been_read(value, many, data):
             lazy, plain = plus(lazy, key, info), plus(plain, key, info)
     assert dict(lazy) == plain
     assert len(lazy) == len(plain)
-    ours, theirs = (dataclasses.replace(value, snapshots=each) for each in (lazy, plain))
+    ours, theirs = (value._replace(snapshots=each) for each in (lazy, plain))
     assert file.encode(ours) == file.encode(theirs)
     assert reread(ours).snapshots == plain
 
@@ -72,11 +72,11 @@ def test_snapshots_added_one_by_one_are_written_as_if_all_were_encoded_anew(valu
         file.encode(info)
         key = data.draw(ids12)
         plain[key] = data.draw(drawn_infos(key, list(plain)))
-        info = dataclasses.replace(info, snapshots=plus(info.snapshots, key, plain[key]))
+        info = info._replace(snapshots=plus(info.snapshots, key, plain[key]))
         info = file.fold(info)
         assert dict(info.snapshots) == plain
         assert len(info.snapshots) == len(plain)
-        assert file.encode(info) == file.encode(dataclasses.replace(info, snapshots=plain))
+        assert file.encode(info) == file.encode(info._replace(snapshots=plain))
 
 
 @given(repo_infos())
@@ -86,7 +86,7 @@ def test_snapshots_in_any_order_are_found_and_written_in_the_order_of_ids(value)
     assert found.is_sorted == (len(columns) == 1)
     backwards = snapshots.SnapshotInfos(found, 2)
     assert dict(backwards) == value.snapshots
-    assert file.encode(dataclasses.replace(value, snapshots=backwards)) == file.encode(value)
+    assert file.encode(value._replace(snapshots=backwards)) == file.encode(value)
 
 
 @given(repo_infos(), st.data())
@@ -112,9 +112,9 @@ def test_a_child_keeps_its_parent_or_is_refused(changed):
     edited = read.snapshots.with_changed(ROOT, changed)
     if changed is None:
         with pytest.raises(InvalidInputError, match="parent"):
-            file.encode(dataclasses.replace(read, snapshots=edited))
+            file.encode(read._replace(snapshots=edited))
     else:
-        found = reread(dataclasses.replace(read, snapshots=edited)).snapshots
+        found = reread(read._replace(snapshots=edited)).snapshots
         assert found[CHILD].parent_id == ROOT
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import repo_info as r
+from icevirt.model import updates as u
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFile, ManifestRef, Snapshot
 from icevirt.model.strings import Strings
@@ -81,19 +82,19 @@ statuses = st.builds(
     limited_availability_reason=st.none() | texts,
 )
 update_kinds = st.one_of(
-    st.sampled_from([r.RepoInitialized(), r.ConfigChanged(), r.MetadataChanged(), r.GCRan()]),
-    st.just(r.ExpirationRan()),
-    st.builds(r.RepoMigrated, st.integers(0, 255), st.integers(0, 255)),
-    st.builds(r.TagCreated, texts),
-    st.builds(r.TagDeleted, texts, ids12),
-    st.builds(r.BranchCreated, texts),
-    st.builds(r.BranchDeleted, texts, ids12),
-    st.builds(r.BranchReset, texts, ids12),
-    st.builds(r.NewCommit, texts, ids12),
-    st.builds(r.CommitAmended, texts, ids12, ids12),
-    st.builds(r.NewDetachedSnapshot, ids12),
-    st.builds(r.FeatureFlagChanged, U16, st.none() | st.booleans()),
-    st.builds(r.RepoStatusChanged, statuses),
+    st.sampled_from([u.RepoInitialized(), u.ConfigChanged(), u.MetadataChanged(), u.GCRan()]),
+    st.just(u.ExpirationRan()),
+    st.builds(u.RepoMigrated, st.integers(0, 255), st.integers(0, 255)),
+    st.builds(u.TagCreated, texts),
+    st.builds(u.TagDeleted, texts, ids12),
+    st.builds(u.BranchCreated, texts),
+    st.builds(u.BranchDeleted, texts, ids12),
+    st.builds(u.BranchReset, texts, ids12),
+    st.builds(u.NewCommit, texts, ids12),
+    st.builds(u.CommitAmended, texts, ids12, ids12),
+    st.builds(u.NewDetachedSnapshot, ids12),
+    st.builds(u.FeatureFlagChanged, U16, st.none() | st.booleans()),
+    st.builds(u.RepoStatusChanged, statuses),
 )
 flags = st.none() | st.lists(U16, max_size=4, unique=True).map(lambda f: tuple(sorted(f)))
 

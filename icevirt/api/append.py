@@ -29,8 +29,7 @@ from icevirt.api.choices import (
     share,
 )
 from icevirt.api.commit_options import BY_KEYWORD, CommitOptions
-from icevirt.api.dataset.change import Dataset, DatasetChange
-from icevirt.api.dataset.events import Clock, long_running, tell_committed
+from icevirt.api.dataset.change import Dataset, DatasetChange, Request
 from icevirt.api.dataset.files_held import (
     CATALOG,
     FileDifferences,
@@ -41,20 +40,19 @@ from icevirt.api.dataset.files_held import (
     identities_in,
 )
 from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
-from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import continue_recipe, note_of, recipe_of
 from icevirt.api.dataset.records import KeptRecipe
+from icevirt.api.dataset.reports import facts_of, report_unchanged
 from icevirt.api.dataset.scanning import scan_missing
 from icevirt.api.dataset.tail import TailState, tail_of
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import (
     ExecutorStarter,
     commit_change,
-    facts_of,
     is_overtaken,
-    report_unchanged,
     until_alone,
 )
+from icevirt.api.events import Clock, long_running, tell_committed
 from icevirt.api.finish import prepare, promote_branch, refuse_differences
 from icevirt.api.recorded import Continued, continue_options
 from icevirt.api.sources.inputs import Inputs, Sources

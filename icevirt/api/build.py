@@ -22,11 +22,10 @@ from icevirt.api.choices import (
     share,
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
-from icevirt.api.dataset.change import DatasetChange
-from icevirt.api.dataset.events import Clock, long_running, tell_committed
-from icevirt.api.dataset.planning import Request
+from icevirt.api.dataset.change import DatasetChange, Request
 from icevirt.api.dataset.recipes import note_of, recipe_of
 from icevirt.api.dataset.transaction import ExecutorStarter, commit_change
+from icevirt.api.events import Clock, long_running, tell_committed
 from icevirt.api.finish import prepare, promote_branch, refuse_differences
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.trust.made_here import remember, remember_containers, remember_places

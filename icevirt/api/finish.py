@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from shlex import quote
 
-from icevirt.api.dataset.events import Clock
+from icevirt.api.events import Clock
 from icevirt.archive.reports.build import BuildReport
 from icevirt.errors import (
     ConflictError,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from icevirt.api.authorizing import refuse_unreadable
-from icevirt.api.dataset.events import Clock, long_running
+from icevirt.api.events import Clock, long_running
 from icevirt.api.storing import ArrayStorage, dataset_of, files_of, index_of
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.relocation import MaterializeReport

@@ -21,13 +21,14 @@ from icevirt.api.choices import (
     share,
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
-from icevirt.api.dataset.events import Clock, long_running
-from icevirt.api.dataset.planning import Request, plan_files
+from icevirt.api.dataset.change import Request
+from icevirt.api.dataset.planning import plan_files
 from icevirt.api.dataset.records import digest_of, identify_files
 from icevirt.api.dataset.replacing import Replacing
 from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import digest_of_plan
+from icevirt.api.events import Clock, long_running
 from icevirt.api.sources.inputs import Sources, is_listable
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, PlanDifference, Progress

@@ -14,7 +14,7 @@ import numpy as np
 
 from icevirt.amounts import plural
 from icevirt.api.authorizing import refuse_unauthorized
-from icevirt.api.dataset.events import Clock, long_running, telling_tasks
+from icevirt.api.events import Clock, long_running, telling_tasks
 from icevirt.api.moving import Copies, MovingDatasets, Renaming, compare_copies_of
 from icevirt.api.trust.made_here import read_containers, remember_containers
 from icevirt.archive.reports.build import Progress

@@ -23,8 +23,8 @@ from icevirt.api.choices import (
     share,
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
-from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.scanning import Scan, read_catalog, scan_and_infer
+from icevirt.api.events import Clock, long_running
 from icevirt.api.plan import Plan, plan_asked
 from icevirt.api.sources.inputs import Inputs, Sources, is_listable
 from icevirt.archive.facts import ArrayColumns, Coded, Counts

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.dataset.events import Clock, telling_tasks
 from icevirt.api.dataset.records import METADATA, concat_dims, provenance_of
 from icevirt.api.dataset.replacing import Carried
 from icevirt.api.dataset.target import Target
+from icevirt.api.events import Clock, telling_tasks
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
 from icevirt.execution.executor import Executor, describe_jobs

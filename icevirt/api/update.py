@@ -22,7 +22,6 @@ from icevirt.api.dataset.differences import (
     rules_of,
     seconds_of,
 )
-from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.api.dataset.recipes import choose
 from icevirt.api.dataset.records import digest_of
@@ -35,6 +34,7 @@ from icevirt.api.dataset.update_change import (
     report_nothing,
 )
 from icevirt.api.dataset.variables import VariablesUpdate
+from icevirt.api.events import Clock, long_running
 from icevirt.api.finish import refuse_differences
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import remember, remember_places

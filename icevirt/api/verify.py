@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from icevirt.api.authorizing import find_unauthorized, refuse_unauthorized
 from icevirt.api.commit_options import refuse_misplaced_options
-from icevirt.api.dataset.events import Clock, long_running, telling_tasks
 from icevirt.api.dataset.files_held import files_of_build
 from icevirt.api.dataset.records import newest_records, provenance_of, records_in
+from icevirt.api.events import Clock, long_running, telling_tasks
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.archive.scanned import SourceFiles

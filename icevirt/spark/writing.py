@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icevirt.api.dataset.events import Clock, long_running
+from icevirt.api.events import Clock, long_running
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor, describe_jobs, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first

@@ -9,8 +9,8 @@ import pytest
 
 import icevirt
 from builds.support import write_days
-from icevirt.api.dataset import events as phase_clock
-from icevirt.api.dataset.events import tell
+from icevirt.api import events as phase_clock
+from icevirt.api.events import tell
 from icevirt.cli.output import ProgressStyle, progress, tell_progress_as
 from icevirt.display.events import JsonFormatter
 from icevirt.errors import ScanError

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("in_process")
 
 def by_an_earlier_version(monkeypatch, files, repo, dimensions):
     """Build as before there were rules: what has the new dimension is recorded, and no rule is."""
-    from icevirt.api.dataset.planning import Request
+    from icevirt.api.dataset.change import Request
 
     recorded = Request.recorded.fget
     with monkeypatch.context() as patch:
@@ -76,7 +76,7 @@ def test_a_rebuild_in_a_group_and_of_eras_keeps_dimensions(tmp_path, repo_path, 
         with netCDF4.Dataset(path, "r+") as file:
             file["field"].units = "K"
     how = {"group": "deep/er", "on_mismatch": "eras"}
-    monkeypatch.setattr("icevirt.api.dataset.planning.as_choice", lambda labels: None)
+    monkeypatch.setattr("icevirt.api.dataset.change.as_choice", lambda labels: None)
     stacked(files, repo_path, **how, data_vars=["field", "mask"])
     before = recorded(repo_path)
     assert before["deep/er/era_1/mask"][0] == "run"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.api.dataset.events import tell
+from icevirt.api.events import tell
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.redaction import without_secrets
 

@@ -1,4 +1,4 @@
-"""Look at a dataset, and say what is to become of its files.
+"""Look at a dataset, and say what is to become of its files, and how.
 
 Each call that commits a dataset makes a `DatasetChange` and hands it to the transaction: `build`
 adds files to nothing, `append` adds and replaces, `update` and windows remove, too.
@@ -6,24 +6,140 @@ adds files to nothing, `append` adds and replaces, `update` and windows remove, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from icevirt.api.choices import Choices
+from icevirt.api.commit_options import CommitOptions
 from icevirt.api.dataset.files_held import CATALOG, files_of_build, identities_in
 from icevirt.api.dataset.left_out import excluded_from
-from icevirt.api.dataset.planning import Request
-from icevirt.api.dataset.records import absent_in, bad_in
+from icevirt.api.dataset.records import (
+    KeptRecipe,
+    absent_in,
+    as_choice,
+    bad_in,
+    digest_of,
+    hints_of,
+    identity_of,
+)
+from icevirt.api.dataset.scanning import Scan
 from icevirt.api.dataset.target import Target
 from icevirt.api.recorded import Continued
+from icevirt.api.sources.inputs import NestedSources
+from icevirt.api.sources.reader_urls import publish_plan
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.options import declare
+from icevirt.archive.plan import BuildPlan
+from icevirt.archive.reports.build import Progress
 from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing
+from icevirt.model.json import JSON
+from icevirt.planning.combine.options import CombineSpec
+from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Below, Storage
+from icevirt.version import __version__
 
 NOTHING = FileListing(files=SourceFiles(), pieces=())
 """The list of a group that no build made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a dataset is to become, except the files."""
+
+    storage: Storage
+    catalog: Storage | None  # None: in the build's own folder
+    mode: str = "w"
+    commit: CommitOptions
+    choices: Choices
+    options: ScannerOptions
+    spec: CombineSpec
+    nest: NestedSources | None = None
+    plan: str = ""  # digest of the plan that is to be built; "" for whatever plan the files make
+    progress: Callable[[Progress], None] | None
+    recipe: KeptRecipe | None = None  # that is kept with the dataset
+    about: Mapping[str, JSON] = field(default_factory=dict)  # what the snapshot says beside it
+    absent: frozenset[str] = frozenset()  # URLs of files whose steps stay, without their values
+    expected: frozenset[str] = frozenset()  # kinds of changes that stop no build
+    also: tuple[str, ...] = ()  # identities of earlier scans whose descriptions of files count
+    follows: str | None = None  # snapshot of the build that the files go on from; None: any
+
+    @classmethod
+    def of(
+        cls,
+        choices: Choices,
+        commit: CommitOptions,
+        *,
+        group: str,
+        options: ScannerOptions | None = None,
+        **more: Any,
+    ) -> Request:
+        """Return what options ask for; ``more`` are the other fields."""
+        options = choices.scanner if options is None else options
+        named = options.concat_dims
+        spec = choices.spec(named if choices.inferring is None else named or None, group=group)
+        return cls(choices=choices, commit=commit, options=options, spec=spec, **more)
+
+    @property
+    def recorded(self) -> dict[str, JSON]:
+        """What decides about the plan beside the options of the scan, as a snapshot records it."""
+        lasting = self.spec.dimension_rules.lasting
+        combine = self.choices.combine
+        spacing = self.spec.spacing or combine.spacing or {}
+        chosen = {each.name: getattr(combine, each.name) for each in declare(type(combine))}
+        for name in ("rename", "attrs", "preprocess", "max_native_bytes"):
+            chosen.pop(name, None)  # the edits hold the first three; the last changes no plan
+        resolved: dict[str, JSON] = {
+            "publish_as": [list(pair) for pair in self.commit.publication.prefixes],
+            "containers": [list(pair) for pair in self.commit.named_containers.names],
+            "labels": as_choice(self.spec.labels),
+            "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
+            "spacing": dict(spacing) if isinstance(spacing, Mapping) else spacing,
+            "edits": self.choices.edits.choice,
+            "tolerance": dict(self.spec.tolerance),
+            "data_vars": {name: list(each) for name, each in lasting.items()},
+            "absent": sorted(self.absent) or None,
+        }
+        return {name: value for name, value in {**chosen, **resolved}.items() if value is not None}
+
+    def digest(self, group: str, files: str) -> str:
+        """Return a digest of all that a build is made of, given that of its files."""
+        options = self.options
+        parts = identity_of(options), hints_of(options), self.recorded
+        return digest_of(__version__, *parts, group, files)
+
+    def scan(
+        self, files: Iterable[SourceFile], *, catalog: Storage | None = None, bad: int = 0
+    ) -> Scan:
+        """Return the scan of files into a catalog, by default that of the request."""
+        catalog = self.catalog if catalog is None else catalog
+        assert catalog is not None, "a catalog is named, or the build has one"
+        return Scan(
+            files=files if isinstance(files, SourceFiles) else SourceFiles(files),
+            options=self.options,
+            catalog=catalog,
+            max_bad_files=bad,
+            progress=self.progress,
+            limits=self.choices.scan.limits,
+            also=self.also,
+        )
+
+    def along(self, options: ScannerOptions) -> Request:
+        """Return the request with the dimensions that were inferred."""
+        spec = self.choices.spec(options.concat_dims, group=self.spec.group)
+        return replace(self, options=options, spec=spec)
+
+    def publish_plan(
+        self, facts: CatalogFacts, plan: BuildPlan
+    ) -> tuple[BuildPlan, tuple[SourceFile, ...]]:
+        """Return a plan with the URLs that readers will use, and the files that lie there."""
+        moved = self.commit.publication.targets(facts, plan)
+        return self.commit.named_containers.put_into_containers(
+            facts, publish_plan(plan, moved)
+        ), moved
 
 
 @dataclass(frozen=True, kw_only=True)

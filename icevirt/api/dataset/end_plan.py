@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.api.dataset.events import Clock
-from icevirt.api.dataset.planning import Request
+from icevirt.api.dataset.change import Request
 from icevirt.api.dataset.records import RecordedBuild, identity_by
 from icevirt.api.dataset.replacing import find_undone
 from icevirt.api.dataset.scanning import Scan, close_catalog, scan_missing
 from icevirt.api.dataset.stored_tail import ManifestReads
 from icevirt.api.dataset.tail import TailState
 from icevirt.api.dataset.target import Target, nodes_of
+from icevirt.api.events import Clock
 from icevirt.archive.catalog import path_of
 from icevirt.archive.plan import BuildPlan, FileRows
 from icevirt.archive.scanned import SourceFile

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from icevirt.amounts import plural
+from icevirt.api.dataset.change import Request
 from icevirt.api.dataset.end_plan import (
     Appending,
     beside,
@@ -25,10 +26,10 @@ from icevirt.api.dataset.end_plan import (
     scan_ends,
     scan_of,
 )
-from icevirt.api.dataset.events import Clock, tell
-from icevirt.api.dataset.planning import Request, plan_ends
+from icevirt.api.dataset.planning import plan_ends
 from icevirt.api.dataset.records import METADATA, keep_recipe
 from icevirt.api.dataset.replacing import carry_record, find_kept, keep_made, rules_in
+from icevirt.api.dataset.reports import report_on, summarize_array
 from icevirt.api.dataset.stored_tail import ManifestReads, StoredTail, StoredVariables, store_tail
 from icevirt.api.dataset.tail import (
     TailState,
@@ -40,8 +41,8 @@ from icevirt.api.dataset.tail import (
     tail_of,
 )
 from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.transaction import report_on, summarize_array
 from icevirt.api.dataset.writing import publish_rewrite, refuse_changed
+from icevirt.api.events import Clock, tell
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, ReferenceCounts

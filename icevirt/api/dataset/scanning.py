@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.amounts import plural
-from icevirt.api.dataset.events import tell, tell_bad_files
 from icevirt.api.dataset.records import identity_of, options_of
+from icevirt.api.events import tell, tell_bad_files
 from icevirt.archive import catalog as schema
 from icevirt.archive.catalog import parts_of
 from icevirt.archive.facts import CatalogFacts, FileColumns

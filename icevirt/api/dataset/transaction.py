@@ -8,12 +8,10 @@ unchanged, and the same build run again finds its finished parts.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any
 
@@ -21,10 +19,9 @@ import numpy as np
 
 from icevirt.amounts import plural
 from icevirt.api.choices import outside
-from icevirt.api.dataset.change import DatasetChange
-from icevirt.api.dataset.events import Clock, tell
+from icevirt.api.dataset.change import DatasetChange, Request
 from icevirt.api.dataset.files_held import CATALOG, keep_files
-from icevirt.api.dataset.planning import Request, plan_files
+from icevirt.api.dataset.planning import hold_against, plan_files
 from icevirt.api.dataset.records import (
     METADATA,
     digest_of,
@@ -33,7 +30,7 @@ from icevirt.api.dataset.records import (
     options_of,
     provenance_of,
 )
-from icevirt.api.dataset.replacing import Replacing
+from icevirt.api.dataset.reports import count_eras, report_of, report_on
 from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.tail import ends_of, leave_tail
 from icevirt.api.dataset.target import Target
@@ -48,13 +45,12 @@ from icevirt.api.dataset.writing import (
     refuse_losses,
     write_all,
 )
+from icevirt.api.events import Clock, tell
 from icevirt.api.storing import StoredArrays, StoringAgain
-from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
+from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import (
-    ArraySummary,
     BadFile,
     BuildReport,
-    Opening,
     ReferenceCounts,
 )
 from icevirt.archive.scanned import ScanLimits, SourceFiles
@@ -75,12 +71,9 @@ from icevirt.errors import (
 from icevirt.execution.executor import Executor, current, describe_jobs, give_back, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
-from icevirt.model.json import JSON, loads
+from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
-from icevirt.model.snapshot import chunk_extents
-from icevirt.objects.authorize import entry_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
-from icevirt.planning.reader_support import readers_of_document
 from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.planning.stored_form import record_forms
 from icevirt.repo.commits.build_commit import BUILD_ID
@@ -486,20 +479,6 @@ def _run(  # noqa: PLR0917 - a build, and what it is made of
     return stored.add_to_report(report)
 
 
-def hold_against(target: Target, plan: BuildPlan, request: Request) -> Replacing:
-    """Hold a plan against what its group holds.
-
-    Raises:
-        PlanChangedError: Something of the dataset, or of others, would be lost.
-        AlreadyExistsError: Something of the build already exists.
-        InvalidInputError: Something would lie below an array, or containers contradict each other.
-    """
-    replacing = Replacing.of(target, plan, request.choices.edits.choice)
-    target.rehearse(plan, replacing.claim)
-    replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
-    return replacing
-
-
 def _refuse_another_plan(request: Request, plan: BuildPlan) -> None:
     """Refuse to build another plan than the one that the caller looked at."""
     if request.plan and request.plan != digest_of_plan(plan):
@@ -523,7 +502,7 @@ def _record_of(
     """Return what the snapshot says of the build, so that it can be found again and repeated."""
     catalog = job.scan.catalog.url
     counts = sum((array.written for array in plan.arrays), ReferenceCounts())
-    eras, as_one = _eras(plan)
+    eras, as_one = count_eras(plan)
     return {
         "build_id": job.build_id,
         "inputs": inputs,  # digest of versions, options and files
@@ -559,108 +538,3 @@ def digest_of_plan(plan: BuildPlan) -> str:
         for column in (array.files, array.starts, array.lengths, *skips):
             digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
-
-
-def _eras(plan: BuildPlan) -> tuple[int, bool]:
-    """Return the number of groups of a plan, and whether they open as one dataset."""
-    return (1, True) if plan.eras is None else (plan.eras.count, plan.eras.as_one)
-
-
-def report_on[R: BuildReport](kind: type[R], target: Target, **said: Any) -> R:
-    """Return a report on a dataset: what is said of it, and that nothing else was done."""
-    usual: dict[str, Any] = {
-        "repo": target.storage.url,
-        "branch": target.branch,
-        "group": target.group,
-        "already_built": False,
-        "findings": (),
-        **dict.fromkeys(("bad_files", "arrays"), ()),
-        **dict.fromkeys(("files_scanned", "files_reused", "manifests", "manifest_bytes"), 0),
-    }
-    return kind(**{**usual, **said})
-
-
-def report_unchanged[R: BuildReport](
-    kind: type[R], target: Target, record: Mapping[str, Any], **said: Any
-) -> R:
-    """Return the report of a call that committed nothing to a dataset, or not yet."""
-    usual = {
-        "snapshot_id": "" if target.info is None else str(target.tip),
-        "build_id": str(record.get("build_id", "")),
-        "already_built": True,
-        "containers": tuple(map(entry_of, target.config.virtual_chunk_containers.values())),
-        "eras": int(record.get("eras", 1)),
-    }
-    return report_on(kind, target, **{**usual, **said})
-
-
-def facts_of(report: BuildReport) -> dict[str, Any]:
-    """Return what a report says as any build's does, for a report that says more."""
-    return {each.name: getattr(report, each.name) for each in fields(BuildReport)}
-
-
-def report_of(
-    job: Job,
-    plan: BuildPlan,
-    results: list[WriteResult],
-    *,
-    scanned: int,
-    bad: tuple[BadFile, ...],
-    findings: tuple[str, ...],
-    **said: Any,
-) -> BuildReport:
-    """Return the report of a build that was committed."""
-    eras, as_one = _eras(plan)
-    containers = tuple(map(entry_of, plan.containers))
-    return report_on(
-        BuildReport,
-        job.target,
-        build_id=job.build_id,
-        files_scanned=scanned,
-        files_reused=len(job.scan.files) - scanned,
-        bad_files=bad,
-        arrays=_summaries(plan, results),
-        manifests=sum(result.manifest_id is not None for result in results),
-        manifest_bytes=sum(result.size_bytes for result in results),
-        containers=containers,
-        opening=Opening(authorization=dict.fromkeys(containers)),  # of files that were planned
-        findings=(*plan.notes, *findings),
-        eras=eras,
-        opens_as_one=as_one,
-        **said,
-    )
-
-
-def _summaries(plan: BuildPlan, results: list[WriteResult]) -> tuple[ArraySummary, ...]:
-    counts: dict[bytes, ReferenceCounts] = defaultdict(ReferenceCounts)
-    manifests: dict[bytes, int] = defaultdict(int)
-    for result in results:
-        for window in (each for each in result.windows if not each.is_empty):
-            counts[window.node_id] += window.references
-            manifests[window.node_id] += 1
-    return tuple(
-        summarize_array(
-            array,
-            array.zarr_json,
-            references=counts[bytes(array.node_id)],
-            manifests=manifests[bytes(array.node_id)],
-        )
-        for array in plan.arrays
-    )
-
-
-def summarize_array(
-    array: PlannedArray, zarr_json: bytes, *, references: ReferenceCounts, manifests: int
-) -> ArraySummary:
-    """Return what a report says of an array, whose metadata is as it was committed."""
-    kind, document = array.schema.data_type, loads(zarr_json)
-    return ArraySummary(
-        path=array.path,
-        data_type=kind if isinstance(kind, str) else json.dumps(kind),
-        shape=tuple(document["shape"]),
-        chunk_shape=chunk_extents(document["chunk_grid"]),
-        dimension_names=array.schema.dimension_names,
-        references=references,
-        manifests=manifests,
-        readers=readers_of_document(document),
-    )

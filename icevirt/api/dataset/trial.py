@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.amounts import plural
-from icevirt.api.dataset.planning import Planned, Request, plan_files
+from icevirt.api.dataset.change import Request
+from icevirt.api.dataset.planning import Planned, hold_against, plan_files
 from icevirt.api.dataset.records import digest_of
 from icevirt.api.dataset.replacing import OF_OTHERS
 from icevirt.api.dataset.scanning import Scan, scan_and_infer, scan_missing
 from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.transaction import hold_against
 from icevirt.archive.catalog import path_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, FileRows

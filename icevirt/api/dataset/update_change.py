@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from icevirt.amounts import plural
 from icevirt.api.dataset import left_out
-from icevirt.api.dataset.change import Dataset, DatasetChange
+from icevirt.api.dataset.change import Dataset, DatasetChange, Request
 from icevirt.api.dataset.differences import (
     Relisted,
     apply_rules,
@@ -22,18 +22,15 @@ from icevirt.api.dataset.differences import (
     refuse_many,
     young,
 )
-from icevirt.api.dataset.events import Clock, tell_committed
 from icevirt.api.dataset.files_held import FileDifferences, compare
 from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
-from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import Followed
 from icevirt.api.dataset.records import TRIED
 from icevirt.api.dataset.replacing import OF_OTHERS
+from icevirt.api.dataset.reports import facts_of, report_unchanged
 from icevirt.api.dataset.transaction import (
     ExecutorStarter,
     commit_change,
-    facts_of,
-    report_unchanged,
 )
 from icevirt.api.dataset.trial import (
     MISFITS,
@@ -47,6 +44,7 @@ from icevirt.api.dataset.trial import (
     try_files,
 )
 from icevirt.api.dataset.writing import commit_held
+from icevirt.api.events import Clock, tell_committed
 from icevirt.api.recorded import continue_options
 from icevirt.api.trust.readable_places import remark_on_elsewhere
 from icevirt.archive.reports.build import OTHERS, BuildReport

@@ -9,15 +9,16 @@ from typing import Any
 
 from icevirt.amounts import plural
 from icevirt.api.dataset.differences import is_named
-from icevirt.api.dataset.events import tell_committed
 from icevirt.api.dataset.planning import Planned
 from icevirt.api.dataset.records import METADATA, digest_of, keep_recipe
 from icevirt.api.dataset.replacing import Carried
+from icevirt.api.dataset.reports import facts_of, report_of
 from icevirt.api.dataset.tail import describe_ends, ends_of, tail_of, write_tail
-from icevirt.api.dataset.transaction import facts_of, report_of, without_record, write_plan
+from icevirt.api.dataset.transaction import without_record, write_plan
 from icevirt.api.dataset.trial import plan_dataset, scan_files_of
 from icevirt.api.dataset.update_change import DatasetUpdate
 from icevirt.api.dataset.writing import Job, publish_rewrite
+from icevirt.api.events import tell_committed
 from icevirt.api.storing import StoredArrays, StoringAgain
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BadFile

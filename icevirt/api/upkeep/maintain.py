@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from icevirt.api.choices import check_group
-from icevirt.api.dataset.events import Clock, long_running, telling_tasks
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.api.dataset.transaction import ExecutorStarter
+from icevirt.api.events import Clock, long_running, telling_tasks
 from icevirt.api.history.log import name_version
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.fold import fold

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.datastore import dataset_of
 from icevirt.api.dataset import left_out
-from icevirt.api.dataset.change import Dataset, DatasetChange
-from icevirt.api.dataset.events import Clock
+from icevirt.api.dataset.change import Dataset, DatasetChange, Request
 from icevirt.api.dataset.left_out import exclude
-from icevirt.api.dataset.planning import Request, plan_files
+from icevirt.api.dataset.planning import plan_files
 from icevirt.api.dataset.records import concat_dims, recipe_or_none
 from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter, commit_change
+from icevirt.api.events import Clock
 from icevirt.api.recorded import continue_options
 from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.plan import BuildPlan, PlannedArray

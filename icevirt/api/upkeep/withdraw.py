@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from icevirt.api.dataset import left_out
-from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
 from icevirt.api.dataset.left_out import exclude, exclusions, lists_naming
 from icevirt.api.dataset.records import moves_in, newest_records, records_in
@@ -26,6 +25,7 @@ from icevirt.api.dataset.tail import read_tail
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter
 from icevirt.api.dataset.writing import commit_held
+from icevirt.api.events import Clock, long_running
 from icevirt.api.history.log import name_version
 from icevirt.api.moving import all_names
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from icevirt.api.dataset.events import Clock, telling_failures
+from icevirt.api.events import Clock, telling_failures
 from icevirt.display.document import document
 from icevirt.display.events import JsonFormatter
 from icevirt.display.fixes import build_of, commands, lines

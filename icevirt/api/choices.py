@@ -101,7 +101,7 @@ class Choices:
             else next(iter(self.dimensions), None),
             stack=bool(self.labels),
             data_vars=tuple(
-                (name, edits.called_before(each)) for name, each in self.data_vars.items()
+                (name, edits.add_names_before(each)) for name, each in self.data_vars.items()
             )
             if self.labels
             else (),
@@ -109,8 +109,8 @@ class Choices:
                 name for each in self.labels.values() if (name := variable_of(each)) is not None
             ),
             pad=pad,
-            rename=edits.scanned((*self.dimensions, *pad)),
-            tolerant=edits.called_before(self.tolerance),
+            rename=edits.choose_for_scan((*self.dimensions, *pad)),
+            tolerant=edits.add_names_before(self.tolerance),
         )
 
     @property

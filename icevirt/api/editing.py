@@ -50,16 +50,16 @@ class Edits:
             name=preprocess if isinstance(preprocess, str) else _name_of(function),
         )
 
-    def scanned(self, dimensions: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    def choose_for_scan(self, dimensions: Sequence[str]) -> tuple[tuple[str, str], ...]:
         """Return the renaming that a scan must know: of dimensions that files are placed along."""
         return tuple(pair for pair in self.everywhere.rename if pair[1] in dimensions)
 
-    def called_before(self, names: Iterable[str]) -> tuple[str, ...]:
+    def add_names_before(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return names of variables with those that they have in the files."""
         wanted = tuple(names)
         return (*wanted, *(old for old, new in self.everywhere.rename if new in wanted))
 
-    def applied(self, facts: CatalogFacts, spec: CombineSpec) -> tuple[CatalogFacts, CombineSpec]:
+    def apply(self, facts: CatalogFacts, spec: CombineSpec) -> tuple[CatalogFacts, CombineSpec]:
         """Return the facts to combine, and the spec with the labels that the function gave.
 
         Raises:

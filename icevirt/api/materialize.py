@@ -136,13 +136,13 @@ def materialize(
             running, ClusterNeeds(read=(seen,)) if dry_run else ClusterNeeds(written=(storage,))
         )
         with clock.phase("count"):
-            counted = work.counted(running, clock)
+            counted = work.count(running, clock)
         is_needed = bool(sum(each.chunks for each in counted)) or zarr_json is not None
         stored: list[Copied] = []
         snapshot_id = None
         if not dry_run and is_needed:
             with clock.phase("store"):
-                stored = work.stored(running, clock)
+                stored = work.store(running, clock)
             with clock.phase("commit"):
                 snapshot_id = _commit(
                     head,

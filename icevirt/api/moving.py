@@ -370,9 +370,9 @@ class MovingDatasets:
         return known.digest, moved.digest
 
     def _file(self, file: SourceFile, stamps: Copies) -> SourceFile:
-        return stamps.get(file) or self._renamed(file)
+        return stamps.get(file) or self._rename(file)
 
-    def _renamed(self, file: SourceFile) -> SourceFile:
+    def _rename(self, file: SourceFile) -> SourceFile:
         """Return a file by its new name; a disk gives no etags, so one of a bucket ends there."""
         url = self.names.url(file.url)
         is_new_disk = url.startswith("file://") and not file.url.startswith("file://")
@@ -383,7 +383,7 @@ class MovingDatasets:
         before = {
             self.names.url(file.url): file for file in files if file.url.startswith(self.names.old)
         }
-        moved = [*map(self._renamed, before.values())]
+        moved = [*map(self._rename, before.values())]
         places = ReadablePlaces.of([self.names.new])  # a link there may lead out of it
         left = {each.url for each in places.elsewhere(moved, repo=self.storage.url)}
         with grant_access(self.access):

@@ -122,7 +122,7 @@ class Plan(BuildPlan):
             PlanChangedError: Files changed since, or the repository makes it another plan.
             IcevirtError: As for `icevirt.build`.
         """
-        commit = CommitOptions.of({**self.asked.commit.chosen(), **commit_options})
+        commit = CommitOptions.of({**self.asked.commit.list_chosen(), **commit_options})
         asked = self.asked
         assert asked.listed is not None, "the files of a plan are listed"
         same_plan = commit.publish_as == asked.commit.publish_as

@@ -123,7 +123,7 @@ def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     _refuse_unknown(arguments, {*ARGUMENTS["build"], *_NOT_IN_FILES}, "", str(file))
     kept = {}
     for key, value in arguments.items():
-        held = BY_KEYWORD[key].of(value).chosen() if key in BY_KEYWORD else value
+        held = BY_KEYWORD[key].of(value).list_chosen() if key in BY_KEYWORD else value
         is_empty = isinstance(held, Mapping | list | tuple) and not held
         is_default = key in _DEFAULTS and held == _DEFAULTS[key]
         if not (key in _NOT_IN_FILES or held is None or is_empty or is_default):

@@ -90,7 +90,7 @@ def continue_options(
 def _check(kind: type[Options], options: Any) -> dict[str, Any]:
     """Return the options that a call names, checked."""
     made = kind.of(options)
-    return dict(options) if isinstance(options, Mapping) else made.chosen()
+    return dict(options) if isinstance(options, Mapping) else made.list_chosen()
 
 
 def _usable[T](read: Callable[[], T]) -> T:
@@ -115,7 +115,7 @@ def _scan_options(scan: Mapping[str, Any]) -> dict[str, Any]:
             "variable_policy": dict(scan["policy"]) if scan.get("policy") else "fail",
         }
     )
-    return held.chosen()
+    return held.list_chosen()
 
 
 def _dimensions(scan: Mapping[str, Any]) -> ConcatDim:
@@ -139,7 +139,7 @@ def _combine_options(
         found["attrs"] = attrs
     if combine.get("labels") and "labels" not in asked[1]:
         found["labels"] = {str(name): str(each) for name, each in combine["labels"].items()}
-    return CombineOptions.of(found).chosen()
+    return CombineOptions.of(found).list_chosen()
 
 
 # -- what the record does not decide -------------------------------------------------------------

@@ -228,8 +228,8 @@ class ScannedArchive(ScanReport):
         known = self.asked
         assert known.listed is not None, "the files of a scan are listed"
         scan = known.choices.scan
-        chosen = CombineOptions.of(combine_options).chosen()
-        given = CombineOptions.of({**known.choices.combine.chosen(), **chosen, **options})
+        chosen = CombineOptions.of(combine_options).list_chosen()
+        given = CombineOptions.of({**known.choices.combine.list_chosen(), **chosen, **options})
         choices = Choices.of(concat_dim, scan, given)
         scanner = choices.scanner
         if concat_dim is None:  # what the scan inferred

@@ -59,7 +59,7 @@ class ArrayStorage:
         assert isinstance(made, ArrayNode), "the metadata is that of an array"
         return made
 
-    def counted(self, running: Executor, clock: Clock) -> list[Copied]:
+    def count(self, running: Executor, clock: Clock) -> list[Copied]:
         """Count the chunks that are not stored yet."""
         tasks = [replace(task, is_plan=True) for task in self._copies(running)]
         return self._run(running, copy_chunks, tasks, clock, "count")
@@ -71,7 +71,7 @@ class ArrayStorage:
         boxes = boxes_of(self.made, _tasks(running), self.growing)
         return [replace(self.copy, box=box, zarr_json=self.zarr_json) for box in boxes]
 
-    def stored(self, running: Executor, clock: Clock) -> list[Copied]:
+    def store(self, running: Executor, clock: Clock) -> list[Copied]:
         """Store the chunks, and write manifests that refer to them."""
         function = copy_chunks if self.zarr_json is None else encode_chunks
         return self._run(running, function, self.tasks(running), clock, "store")
@@ -274,7 +274,7 @@ class StoringAgain:
             findings.append(f"stored in the repository again: {', '.join(sorted(forms))}")
         return cls(target=target, plan=plan, forms=forms, findings=tuple(findings))
 
-    def stored(
+    def store(
         self,
         running: Executor,
         clock: Clock,
@@ -296,7 +296,7 @@ class StoringAgain:
         with clock.phase("store"):
             for path, form in self.forms.items():
                 work = self._work(path, form, arrays[path])
-                stored = work.stored(running, clock)
+                stored = work.store(running, clock)
                 node = work.node(stored)
                 found[path] = BuiltArray(node.user_data, node.id, node.manifests)
                 written |= files_of(stored)

@@ -269,7 +269,7 @@ class Lease:
     _version: Version | None = None
     _done: threading.Event = field(default_factory=threading.Event)
 
-    def taken(self) -> str:
+    def take(self) -> str:
         """Take the lease if it is free; else return who holds it."""
         try:
             raw, version = self.storage.get_versioned(self.path)
@@ -325,7 +325,7 @@ def hold_lease(
     """
     path = f"{WORK[0]}/leases/{digest_of(branch, group)}.json"
     lease = Lease(storage=storage, path=path, seconds=seconds)
-    while other := lease.taken():
+    while other := lease.take():
         if if_running == "skip":
             yield other
             return

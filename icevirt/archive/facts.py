@@ -108,9 +108,9 @@ class Coded:
 
     def take(self, rows: NDArray[np.integer]) -> Coded:
         """Return the given rows, with only the values that occur in them."""
-        return self.taken(Taken(rows))
+        return self.take_with(Taken(rows))
 
-    def taken(self, rows: Taken) -> Coded:
+    def take_with(self, rows: Taken) -> Coded:
         """Return some rows of this column and of others, as `take` does."""
         codes = rows.of(self.codes)
         of = codes.of_kind if isinstance(codes, KindColumn) else codes
@@ -167,7 +167,7 @@ class Counts:
             total += int(self.held[rows[low : low + _BLOCK]].sum(dtype=np.int64))
         return total
 
-    def taken(self, rows: Taken) -> Counts:
+    def take_with(self, rows: Taken) -> Counts:
         """Return some rows of this column and of others."""
         return Counts(rows.of(self.held))
 
@@ -315,16 +315,16 @@ class ArrayColumns:
         some = Taken(rows)
         return ArrayColumns(
             file=self.file[rows],
-            path=self.path.taken(some),
-            schema=self.schema.taken(some),
-            shape=self.shape.taken(some),
-            digest=self.digest.taken(some),
+            path=self.path.take_with(some),
+            schema=self.schema.take_with(some),
+            shape=self.shape.take_with(some),
+            digest=self.digest.take_with(some),
             labels=self.labels.of_rows(rows, len(self.file)),
-            virtual=self.virtual.taken(some),
-            inline=self.inline.taken(some),
-            virtual_bytes=self.virtual_bytes.taken(some),
-            inline_bytes=self.inline_bytes.taken(some),
-            own_path=None if self.own_path is None else self.own_path.taken(some),
+            virtual=self.virtual.take_with(some),
+            inline=self.inline.take_with(some),
+            virtual_bytes=self.virtual_bytes.take_with(some),
+            inline_bytes=self.inline_bytes.take_with(some),
+            own_path=None if self.own_path is None else self.own_path.take_with(some),
             form=None if self.form is None else some.of(self.form),
         )
 

@@ -111,7 +111,7 @@ class Options:
             object.__setattr__(self, each.name, held)
 
     def __repr__(self) -> str:
-        chosen = ", ".join(f"{name}={value!r}" for name, value in self.chosen().items())
+        chosen = ", ".join(f"{name}={value!r}" for name, value in self.list_chosen().items())
         return f"{type(self).__name__}({chosen})"
 
     @classmethod
@@ -150,7 +150,7 @@ class Options:
                 )
         return cls(**given)
 
-    def chosen(self) -> dict[str, Any]:
+    def list_chosen(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""
         return {
             each.name: value

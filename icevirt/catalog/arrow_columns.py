@@ -32,7 +32,7 @@ class GrowingColumns:
         for name, values in columns.items():
             self._held.setdefault(name, Column(values.dtype)).add(values)
 
-    def held(self, name: str) -> NDArray[Any]:
+    def view(self, name: str) -> NDArray[Any]:
         """Return a column as far as it has grown."""
         return self._held[name].held
 
@@ -41,9 +41,9 @@ class GrowingColumns:
         column = self._held[name] = Column(values.dtype)
         column.add(values)
 
-    def taken(self) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None]:
+    def take(self) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None]:
         """Return the columns in order, and that order; None where they came in it."""
-        columns = {name: held.taken() for name, held in self._held.items()}
+        columns = {name: held.take() for name, held in self._held.items()}
         place, order = columns["place"], None
         if (place[1:] < place[:-1]).any():
             order = np.argsort(place, kind="stable")
@@ -74,7 +74,7 @@ class Column:
             self._held.resize(self.rows + self.rows // 4, refcheck=False)
         self._held[begin : self.rows] = values
 
-    def taken(self) -> NDArray[Any]:
+    def take(self) -> NDArray[Any]:
         """Return the values; nothing can be added any more."""
         self._held.resize(self.rows, refcheck=False)
         return self._held
@@ -95,9 +95,9 @@ class TextColumn:
         self._data.add(data)
         return np.arange(first, self._starts.rows - 1)
 
-    def taken(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def take(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the bytes, and where each text begins and the last one ends."""
-        return self._data.taken(), self._starts.taken()
+        return self._data.take(), self._starts.take()
 
 
 class LabelColumns:
@@ -135,10 +135,10 @@ class LabelColumns:
             value[at] = number
         self._columns.add(place=rows + before, value=narrow(value), dtype=codes)
 
-    def taken(self) -> Labels:
+    def take(self) -> Labels:
         """Return all of them."""
-        data, starts = self._values.taken()
-        columns, _ = self._columns.taken()
+        data, starts = self._values.take()
+        columns, _ = self._columns.take()
         return Labels(
             row=columns["place"],
             value=columns["value"],

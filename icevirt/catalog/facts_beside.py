@@ -137,7 +137,7 @@ def read_beside(
                 columns[name].add(numbers_of(some[name]).astype(np.int64))
             for name, codes in coded.items():
                 columns[name].add(codes.number(some[name]).astype(np.int64))
-    taken = {name: column.taken() for name, column in columns.items()}
+    taken = {name: column.take() for name, column in columns.items()}
     texts = {name: codes.encode(taken[name]) for name, codes in coded.items()}
     return BesideColumns(
         file=taken["file"].astype(np.int32),
@@ -146,7 +146,7 @@ def read_beside(
         digest=texts["digest"],
         schema=texts["schema"],
         nbytes=Counts(taken["nbytes"]),
-        labels=labels.taken(),
+        labels=labels.take(),
     )
 
 
@@ -157,7 +157,7 @@ class ValuesReader:
     storage: Storage
     _objects: dict[str, list[str]] = field(default_factory=dict)
 
-    def located(
+    def locate(
         self,
         parts: Sequence[str],
         part: NDArray[np.int32],

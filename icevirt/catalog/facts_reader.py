@@ -104,7 +104,7 @@ def read_facts(
                 raise ValueError("files are missing")
             found.add(rows_of(table, rows), arrays, places)
     pa.default_memory_pool().release_unused()
-    return found.closed(storage, parts)
+    return found.close(storage, parts)
 
 
 def _read(storage: Storage, table: str, parts: Iterable[str], columns: list[str]) -> Iterator[Any]:
@@ -167,7 +167,7 @@ class _GatheredFacts:
         self._labels.add(self._arrays.rows, arrays["labels"], arrays["labels_dtype"])
         self._arrays.add(arrays, file)
 
-    def closed(self, storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
+    def close(self, storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
         """Return all of it, in the order of the files."""
         bad = sorted(self._bad, key=lambda each: each[0])
         of_bad = np.array([place for place, _ in bad], np.int64)
@@ -193,12 +193,12 @@ class _GatheredFacts:
             ),
             bad=tuple(file for _, file in bad),
             bad_rows=Chosen(part=self._chosen.part[of_bad], row=self._chosen.row[of_bad]),
-            findings=tuple(self._found(len(files))),
+            findings=tuple(self._list_findings(len(files))),
             left_out=frozenset(self._left_out),
             beside=BesideReader(storage),
         )
 
-    def _found(self, files: int) -> Iterator[str]:
+    def _list_findings(self, files: int) -> Iterator[str]:
         """Yield the findings by their first files, with the number of files that have each."""
         for text, (place, number) in sorted(self._findings.items(), key=lambda item: item[1]):
             name = without_secrets(self._sources.urls[place]).rpartition("/")[2]
@@ -207,8 +207,8 @@ class _GatheredFacts:
 
     def _array_columns(self, files: NDArray[np.int64]) -> ArrayColumns:
         """Return the arrays in the order of their files, which are numbered by it."""
-        place, columns, order = self._arrays.taken()
-        labels = self._labels.taken()
+        place, columns, order = self._arrays.take()
+        labels = self._labels.take()
         if len(files) < len(self._sources):
             number = np.full(len(self._sources), -1, np.int32)
             number[files] = np.arange(len(files))
@@ -327,7 +327,7 @@ class GatheredArrays:
         """Hold the column in which kinds differ most row by row."""
         table = self._table()
         at = int(np.argmax([len(np.unique(column)) for column in table.T]))
-        held = self._columns.held("kind")
+        held = self._columns.view("kind")
         self._columns.put(self._common.pop(at), spread(narrow(table[:, at]), held))
         kinds: dict[tuple[int, ...], int] = {}
         left = map(tuple, np.delete(table, at, axis=1).tolist())
@@ -338,14 +338,14 @@ class GatheredArrays:
     def _table(self) -> NDArray[np.int64]:
         return np.array([*self._kinds], np.int64).reshape(len(self._kinds), len(self._common))
 
-    def taken(
+    def take(
         self,
     ) -> tuple[NDArray[np.int32], dict[str, Any], NDArray[np.int64] | None]:
         """Return the places of files, ascending; the columns; and the order of rows if it changed.
 
         Nothing can be added any more.
         """
-        columns, order = self._columns.taken()
+        columns, order = self._columns.take()
         kind, table = columns["kind"], self._table()
         in_order = by_first_appearance(kind, len(table))
         found: dict[str, Coded | Counts] = {}

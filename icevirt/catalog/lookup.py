@@ -92,7 +92,7 @@ def look_up_files(
     if len(parts) >= FEWEST:
         search.look_into_indexes(read_indexes(storage, order))
     search.read_tables(storage, limits, writer)
-    return search.done(len(forgotten))
+    return search.finish(len(forgotten))
 
 
 def parts_with(storage: Storage, urls: Collection[str]) -> list[str]:
@@ -104,7 +104,7 @@ def parts_with(storage: Storage, urls: Collection[str]) -> list[str]:
     for index in read_indexes(storage) if len(names) >= FEWEST else ():
         with suppress(ObjectNotFoundError):  # another scan merged it meanwhile: tables are read
             tables = np.unique(
-                np.concatenate([np.zeros(0, np.uint32), *(e[1] for e in index.found(wanted))])
+                np.concatenate([np.zeros(0, np.uint32), *(e[1] for e in index.find(wanted))])
             )
             found |= {names.get(index.tables[at], "") for at in tables.tolist()}
             left -= {names.get(table, "") for table in index.tables}
@@ -152,7 +152,7 @@ class _Search:
                 continue
             judged = np.zeros(len(self._parts), np.bool_)  # in tables, which say what stopped
             try:
-                for at, table, row in index.found(self._wanted):
+                for at, table, row in index.find(self._wanted):
                     there = part[table] >= 0
                     judged[part[table[there & index.may_stop[table]]]] = True
                     there &= ~index.may_stop[table]
@@ -197,7 +197,7 @@ class _Search:
             at, code = at[kept], code[kept]
         np.minimum.at(self._best, at, code)
 
-    def done(self, attempt: int) -> CatalogLookup:
+    def finish(self, attempt: int) -> CatalogLookup:
         """Return what was found."""
         is_found, outgrown = self._best != _NOWHERE, np.concatenate(self._outgrown)
         return CatalogLookup(

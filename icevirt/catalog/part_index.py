@@ -65,7 +65,7 @@ class PartIndex:
     first: NDArray[np.uint64]  # (blocks,) the first hash of each block
     digests: tuple[bytes, ...]  # of each block
 
-    def found(
+    def find(
         self, wanted: WantedFiles
     ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.uint32]]]:
         """Yield files that are here, the tables that describe them, and their rows in these.

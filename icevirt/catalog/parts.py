@@ -229,7 +229,7 @@ class PartRows:
             refs=(
                 (path, block)
                 for path in sorted(self._blocks)
-                for block in self._blocks[path].packed()
+                for block in self._blocks[path].pack()
             ),
             more=self._more,
         )
@@ -338,7 +338,7 @@ class _Blocks:
             if self._refs >= catalog.BLOCK_REFS or self._data >= catalog.BLOCK_DATA:
                 self._close()
 
-    def packed(self) -> Iterator[PackedBlock]:
+    def pack(self) -> Iterator[PackedBlock]:
         """Yield the blocks, the last one not full."""
         yield from map(thaw, self._full)
         if self._run:
@@ -433,7 +433,7 @@ class ScanNotes:
 
     storage: Storage
 
-    def died_in(self, parts: Sequence[CatalogPart]) -> bool:
+    def has_died_in(self, parts: Sequence[CatalogPart]) -> bool:
         """Say whether an earlier scan of one of the parts died, or is still running elsewhere."""
         noted = {info.path for info in self.storage.list(_SCANNING)}
         return any(path_of(_SCANNING, part.label) in noted for part in parts)

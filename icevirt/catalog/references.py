@@ -97,7 +97,7 @@ class WindowReferences(Protocol):
     def expect(self, files: FileRows, paths: Collection[str]) -> None:
         """Take note of arrays that will be read of some files, each once; forget all else."""
 
-    def located(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+    def locate(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the files, which number these."""
 
 
@@ -136,7 +136,7 @@ class RefsReader:
             for row in of_array(table, path).select(_COLUMNS).to_pylist():
                 yield PackedBlock(**row)
 
-    def located(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+    def locate(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the files.
 
         Blocks hold no others, and number the files as ``files`` does.
@@ -144,7 +144,7 @@ class RefsReader:
         finder = _Finder(files, takes)
         for batch in self._batches(finder.names, path):
             with naming([*batch.parts]):
-                yield from finder.found(batch)
+                yield from finder.find(batch)
 
     def _batches(self, names: Sequence[str], path: str) -> Iterator[BlockBatch]:
         """Yield the blocks of one array in some parts, as they are kept or come together."""
@@ -206,7 +206,7 @@ class _Finder:
         self._code = {files.parts[code]: code for code in used}
         self.names = tuple(self._code)
 
-    def found(self, batch: BlockBatch) -> Iterator[Block]:
+    def find(self, batch: BlockBatch) -> Iterator[Block]:
         """Yield the references in these files, of which they get the places."""
         files, blocks = self._files, batch.blocks
         wanted = [(self._code[name], at) for name, at in batch.parts.items() if name in self._code]

@@ -56,7 +56,7 @@ class TaskFiles:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def named(self) -> FileColumns:
+    def name_files(self) -> FileColumns:
         """Return the files with their names.
 
         Raises:
@@ -136,13 +136,13 @@ class WindowBlocks:
     def of(self, files: FileRows, window: WindowTask, takes: NDArray[np.bool_]) -> Iterator[Block]:
         """Yield the references of a window in some of the files, which number these."""
         for path, mine in window.read_from(takes & ~window.is_form(Form.beside)):
-            for block in self.refs.located(files, mine, path):
+            for block in self.refs.locate(files, mine, path):
                 yield _cut(window, block)
         for path, mine in window.read_from(takes & window.is_form(Form.beside)):
             if not mine.any():
                 continue
             part = np.where(mine, files.part, -1).astype(np.int32)
-            if (found := self.values.located(files.parts, part, files.row, path)) is not None:
+            if (found := self.values.locate(files.parts, part, files.row, path)) is not None:
                 yield found
 
 

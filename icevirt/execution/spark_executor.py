@@ -209,7 +209,7 @@ class SparkExecutor:
                     payload = waiting[number]
                     yield _result(number, *run_pickled(function, payload, unpack, names_host=named))
 
-            done = self._numbers(len(waiting)).mapInArrow(self.guarded(work), _RESULT)
+            done = self._numbers(len(waiting)).mapInArrow(self.guard(work), _RESULT)
             return self._collect_results(done, len(waiting), progress)
 
     def shuffle[M, T, R](
@@ -265,10 +265,10 @@ class SparkExecutor:
             self._begin()
             named = not self.is_local
             mapping = _mapping(send, len(tasks), names_host=named)
-            sent = frame.mapInArrow(self.guarded(mapping), _ROW)
+            sent = frame.mapInArrow(self.guard(mapping), _ROW)
             moved = sent.repartition(len(tasks), "spread")
             reducing = _reducing(function, tasks, names_host=named)
-            done = moved.mapInArrow(self.guarded(reducing), _RESULT)
+            done = moved.mapInArrow(self.guard(reducing), _RESULT)
             return self._collect_results(done, len(tasks), progress)
 
     def collect(self, work: Batches, schema: str, count: int) -> list[Any]:
@@ -287,7 +287,7 @@ class SparkExecutor:
         if first is not None:
             first()
 
-    def guarded(self, work: Batches) -> Batches:
+    def guard(self, work: Batches) -> Batches:
         """Return the function with which an executor that has another icevirt is refused first."""
         return guard(work, is_local=self.is_local)
 

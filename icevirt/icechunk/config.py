@@ -95,7 +95,7 @@ class RepositoryConfig(document.RepositoryConfig, Shown):
     __repr__ = Shown.__repr__
     __str__ = Shown.__str__
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         names = (
             "inline_chunk_threshold_bytes get_partial_values_concurrency max_concurrent_requests"
             " max_concurrent_decodes num_updates_per_repo_info_file compression caching storage"
@@ -122,7 +122,7 @@ class RepositoryConfig(document.RepositoryConfig, Shown):
 
     def __eq__(self, other: object) -> bool:
         """Say whether all settings are equal, the absent ones included."""
-        return isinstance(other, RepositoryConfig) and self._shown() == other._shown()
+        return isinstance(other, RepositoryConfig) and self._show_fields() == other._show_fields()
 
     __hash__ = document.RepositoryConfig.__hash__
 
@@ -144,7 +144,7 @@ class FeatureFlag(Shown, repo_updates.FeatureFlag):
 
     _home = "icechunk.config"
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         names = ("id", "name", "default_enabled", "setting", "enabled")
         return {name: getattr(self, name) for name in names}
 

@@ -129,11 +129,11 @@ def _static(provider: str, make: Callable[..., Any], **names: str) -> list[MadeK
     """Return kinds of static credentials: names of icechunk, and arguments of the function."""
 
     def one(name: str, argument: str) -> MadeKind:
-        def made(value: Any) -> Any:
+        def construct(value: Any) -> Any:
             return make(**{argument: value})
 
         return kind(
-            name, made, lambda x: isinstance(x, StaticCredentials) and x.provider == provider
+            name, construct, lambda x: isinstance(x, StaticCredentials) and x.provider == provider
         )
 
     return [one(name, argument) for name, argument in names.items()]

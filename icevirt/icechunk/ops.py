@@ -28,7 +28,7 @@ class GCSummary(Shown, garbage_collection.GCSummary):
 
     _home = "icechunk.ops"
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         names = (
             "bytes_deleted chunks_deleted manifests_deleted snapshots_deleted attributes_deleted"
             " transaction_logs_deleted objects_failed_to_delete throttled_batches delete_errors"

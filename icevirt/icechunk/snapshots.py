@@ -99,9 +99,12 @@ class RepoStatus(Shown, types.RepoStatus):
 
     _home = "icechunk.repository"
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         names = {"online": "Online", "read_only": "ReadOnly"}
-        return {**super()._shown(), "availability": names.get(self.availability.name, "Offline")}
+        return {
+            **super()._show_fields(),
+            "availability": names.get(self.availability.name, "Offline"),
+        }
 
 
 class ChunkStorageStats(Shown, chunk_sizes.ChunkStorageStats):

@@ -211,7 +211,7 @@ class SnapshotCopier:
         source = table.source.copy()
         source[native] += np.uint32(len(table.locations))
         kind = np.where(native, np.uint8(ChunkType.virtual), table.kind)
-        joined = Locations.joined([table.locations, locations])
+        joined = Locations.join([table.locations, locations])
         return compact(replace(table, kind=kind, source=source, locations=joined))
 
     def _copy(self, table: ChunkTable) -> None:

@@ -68,14 +68,14 @@ class Locations:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[Locations]) -> Locations:
+    def join(cls, parts: Sequence[Locations]) -> Locations:
         """Return several sets of locations, one behind the other."""
         filled = [part for part in parts if len(part)]
         if len(filled) < 2:
             return filled[0] if filled else _NO_LOCATIONS
         return cls(
-            url=Strings.joined([part.url for part in parts]),
-            etag=Strings.joined([part.etag for part in parts]),
+            url=Strings.join([part.url for part in parts]),
+            etag=Strings.join([part.etag for part in parts]),
             last_modified=np.concatenate([part.last_modified for part in parts]),
         )
 
@@ -111,7 +111,7 @@ class Locations:
         )
 
     def __add__(self, other: Locations) -> Locations:
-        return Locations.joined([self, other])
+        return Locations.join([self, other])
 
 
 _NO_TEXT = Strings.empty(1)
@@ -228,7 +228,7 @@ class ChunkTable:
             source=np.concatenate(source),
             offset=np.concatenate(offset),
             length=np.concatenate([table.length for table in tables]),
-            locations=Locations.joined([table.locations for table in tables]),
+            locations=Locations.join([table.locations for table in tables]),
             chunk_ids=np.concatenate([table.chunk_ids for table in tables]),
             inline=np.concatenate([table.inline for table in tables]),
         ).sort()
@@ -313,7 +313,7 @@ class ChunkTable:
         """Return the same references, each row at another index; their order is kept."""
         return replace(self, index=np.ascontiguousarray(index, np.uint32))
 
-    def shifted(self, by: Sequence[int]) -> ChunkTable:
+    def shift(self, by: Sequence[int]) -> ChunkTable:
         """Return the table with ``by`` (one number per dimension) added to every index."""
         moved = self.index.astype(np.int64) + np.asarray(by, np.int64).reshape(1, -1)
         if len(moved) and (moved.min(initial=0) < 0 or moved.max(initial=0) > 0xFFFFFFFF):

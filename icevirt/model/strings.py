@@ -58,7 +58,7 @@ class Strings:
         return cls(np.zeros(0, np.uint8), np.zeros(n + 1, np.int64))
 
     @classmethod
-    def joined(cls, pieces: Sequence[Strings]) -> Strings:
+    def join(cls, pieces: Sequence[Strings]) -> Strings:
         """Make a column of several, one behind the other."""
         sizes = [len(piece.data) for piece in pieces]
         begins = np.cumsum([0, *sizes])
@@ -147,7 +147,7 @@ class Strings:
         return found
 
     def __add__(self, other: Strings) -> Strings:
-        return Strings.joined([self, other])
+        return Strings.join([self, other])
 
 
 def _starts(texts: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
@@ -346,7 +346,7 @@ class FoldingStrings(Strings):
 
     def open_all(self) -> Strings:
         """Return all strings as they are when nothing is compressed."""
-        return self._block(0) if len(self._blocks) == 1 else Strings.joined([*self._each()])
+        return self._block(0) if len(self._blocks) == 1 else Strings.join([*self._each()])
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -407,7 +407,7 @@ class FoldingStrings(Strings):
         if (block[1:] < block[:-1]).any():  # each block would be opened again and again
             return self.open_all()[rows]
         cuts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(rows)]
-        return Strings.joined(
+        return Strings.join(
             [
                 self._block(int(block[low]))[rows[low:high] % self.block_rows]
                 for low, high in pairwise(cuts)

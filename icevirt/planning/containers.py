@@ -288,11 +288,11 @@ class Relocation:
             found |= urls.begin_with(f"vcc://{each.name}/".encode())
         return found
 
-    def moved(self, urls: Strings) -> Strings:
+    def move(self, urls: Strings) -> Strings:
         """Return absolute URLs, those below the old prefix below the new one."""
         return rebase(urls, [(self.old, self.new)])
 
-    def written(self, urls: Strings) -> Strings:
+    def write(self, urls: Strings) -> Strings:
         """Return absolute URLs as references hold them: relative to a container that has a name."""
         return relative(urls, with_name(self.after.values()))
 

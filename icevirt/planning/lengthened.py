@@ -189,7 +189,7 @@ class Lengthened:
         """All arrays that become longer."""
         return (*self.references, *self.values, *self.stored)
 
-    def added(self, plan: BuildPlan) -> BuildPlan:
+    def plan_added(self, plan: BuildPlan) -> BuildPlan:
         """Return a plan of what is added."""
         found = [e.added for e in self.arrays if e.added.mode is not ArrayMode.given]
         return replace(plan, arrays=tuple(found))
@@ -341,7 +341,7 @@ def _by_references(
         raise OtherwiseError(f"some chunks of {path} {why}")
     axis, begin = _behind(array, ends)
     planned = json.loads(array.zarr_json)
-    _check_layout(array, form.applied(planned) if form and is_cut else planned, node, document)
+    _check_layout(array, form.apply(planned) if form and is_cut else planned, node, document)
     length, edge, more = node.shape[axis], array.chunk_shape[axis], array.shape[axis] - begin
     if begin % edge or (length % edge and not is_cut):
         raise OtherwiseError(f"the last chunk of {path} is not full{' in its files' * is_cut}")

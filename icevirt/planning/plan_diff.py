@@ -63,7 +63,7 @@ def plan_changes(
         changes.append(PlanChange(what=text, stops=False))
     documents = {path: json.loads(array.zarr_json) for path, array in new.items()}
     documents |= {
-        path: form.applied(documents[path])
+        path: form.apply(documents[path])
         for path, form in forms.items()
         if path in documents and form.misfit(documents[path]) is None
     }
@@ -166,7 +166,9 @@ def _is_corrected(path: str, edits: tuple[Edits, Edits]) -> bool:
     Then the stored numbers stay, and another date changes all times.
     """
     (one, function), (other, again) = edits
-    return function != again or one.wanted(path).get("units") != other.wanted(path).get("units")
+    return function != again or one.choose_attributes(path).get("units") != other.choose_attributes(
+        path
+    ).get("units")
 
 
 def _lengths(

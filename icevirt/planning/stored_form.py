@@ -70,7 +70,7 @@ class StoredForm:
             return "a chunk would be too large for the memory of a task"
         return None
 
-    def applied(self, planned: Mapping[str, Any]) -> dict[str, Any]:
+    def apply(self, planned: Mapping[str, Any]) -> dict[str, Any]:
         """Return the zarr.json of an array that is stored so, given that of its files."""
         document = dict(planned)
         if self.chunk_shape is not None:
@@ -94,7 +94,7 @@ def record_forms(forms: StoredForms) -> dict[str, JSON]:
 def json_of_form(form: StoredForm, zarr_json: bytes) -> bytes | None:
     """Return the zarr.json of an array that is stored in a form; None where it is the files'."""
     planned = json.loads(zarr_json)
-    document = form.applied(planned)
+    document = form.apply(planned)
     if document == planned:
         return None
     return json.dumps(document, ensure_ascii=False).encode()

@@ -193,7 +193,7 @@ class ScannerOptions(CombineHints):
         if found is None:
             if len(known) >= _REMEMBERED:
                 known.clear()
-            found = known[key] = self.wanted(
+            found = known[key] = self.choose_facts(
                 recorded,
                 is_equal=array.path in equal,
                 is_referenced=self.policy_of(array.path) is Policy.reference,

@@ -51,7 +51,7 @@ def pieces(array: ScannedArray, fetch: Fetch) -> Iterator[NDArray[Any]]:
     step = _rows_at_once(array)
     for first in range(0, -(-length // edge), step):
         low, high = np.searchsorted(column, [first, first + step]).tolist()
-        part = table.take(np.arange(low, high)).shifted([-first, *[0] * (table.ndim - 1)])
+        part = table.take(np.arange(low, high)).shift([-first, *[0] * (table.ndim - 1)])
         shape = (min(edge * step, length - edge * first), *array.shape[1:])
         yield _decode(replace(array, shape=shape, references=part), fetch)
 

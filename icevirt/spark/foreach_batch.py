@@ -63,7 +63,7 @@ class FilesAppender:
         from icevirt.api.append import append
         from icevirt.api.commit_options import CommitOptions
 
-        commit = CommitOptions.of(self.options.get("commit_options")).chosen()
+        commit = CommitOptions.of(self.options.get("commit_options")).list_chosen()
         origin = {"query_id": _query_id(session), "batch_id": batch_id}
         metadata = {**(commit.get("metadata") or {}), BATCH: origin}
         return append(

@@ -114,7 +114,7 @@ def table(
         at_most = executor.parallelism * _TASKS_PER_SLOT
     shares = [pickle.dumps(share) for share in plan_shares(storage, query, at_most=at_most)]
     numbers = spark.range(0, len(shares), 1, max(1, len(shares)))
-    return _add_up(numbers.mapInArrow(executor.guarded(_rows(shares)), ddl(table)), table)
+    return _add_up(numbers.mapInArrow(executor.guard(_rows(shares)), ddl(table)), table)
 
 
 def _rows(shares: Sequence[bytes]) -> Any:

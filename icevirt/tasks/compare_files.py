@@ -102,7 +102,7 @@ def _ranges(task: CopiesTask) -> Iterator[_Ranges]:
         table = read_table(task.catalog, catalog.path_of("arrays", part), ["path"])
         there |= {*table["path"].to_pylist()}
     for path in sorted(each for each in there if paths.name(each) in task.referenced):
-        for block in reader.located(task.rows, everything, path):
+        for block in reader.locate(task.rows, everything, path):
             own = (block.kind == ChunkType.virtual) & (block.source == 0)
             for at in np.unique(block.file[own]).tolist():
                 mine = own & (block.file == at)
@@ -162,7 +162,7 @@ def _digests(storage: Storage, reader: RefsReader, files: FileRows) -> list[str]
     everything = np.ones(len(files), np.bool_)
     for path in sorted(paths):
         held = defaultdict[int, list[Block]](list)
-        for block in reader.located(files, everything, path):
+        for block in reader.locate(files, everything, path):
             for at in np.unique(block.file).tolist():
                 held[at].append(block)
         for at, blocks in held.items():
@@ -233,7 +233,7 @@ def look_at_targets(task: TargetTask) -> TargetsChanged:
     everything = np.ones(len(task.files), np.bool_)
     found: set[tuple[str, str, int]] = set()
     for path in task.paths:
-        for block in reader.located(task.files, everything, path):
+        for block in reader.locate(task.files, everything, path):
             numbers = np.unique(block.source[block.kind == ChunkType.virtual].astype(np.int64))
             held = block.targets.take(numbers[numbers > 0] - 1)
             found.update(zip(held.url, held.etag, held.last_modified.tolist(), strict=True))

@@ -222,7 +222,7 @@ class Incoming:
             order = np.argsort(cell, kind="stable")
             cuts = np.flatnonzero(np.diff(cell[order])) + 1
             for some in np.split(order, cuts):
-                payload = checked.packed(own[some], index[some])
+                payload = checked.pack(own[some], index[some])
                 yield ReferenceBlock(array=number, cell=int(cell[some[0]]), payload=payload)
 
 
@@ -297,7 +297,7 @@ class _Checked:
         )
         return np.asarray(index.astype(np.uint32))
 
-    def packed(self, rows: NDArray[np.int64], index: NDArray[np.uint32]) -> bytes:
+    def pack(self, rows: NDArray[np.int64], index: NDArray[np.uint32]) -> bytes:
         """Return some rows as a block."""
         taken: Any = pa.array(rows)
         location = self._rows["location"].combine_chunks().take(taken).dictionary_encode()

@@ -117,12 +117,12 @@ class _Relocating:
         at_new = int(np.isin(table.source[virtual], there).sum())
         places, old = table.locations, urls[hit]
         written = table.locations.url[hit]
-        absolute = self._to.moved(old)
+        absolute = self._to.move(old)
         # what is relative to a container that moves, moves with it
         is_named = written.begin_with(b"vcc://")
         follows = self._to.follows(written)
-        texts = self._to.written(absolute)
-        mixed = Strings.joined([texts, written])
+        texts = self._to.write(absolute)
+        mixed = Strings.join([texts, written])
         texts = mixed[np.where(follows, len(hit) + np.arange(len(hit)), np.arange(len(hit)))]
         checksums = zip(places.etag[hit], places.last_modified[hit].tolist(), strict=True)
         files = [
@@ -148,7 +148,7 @@ class _Relocating:
         if not files:
             return []
         old = [Copy(self._old.grant(url), checksum) for url, checksum in files]
-        urls = self._to.moved(Strings.of([url for url, _ in files]))
+        urls = self._to.move(Strings.of([url for url, _ in files]))
         new = [
             Copy(self._new.grant(url), checksum)
             for url, (_, checksum) in zip(urls, files, strict=True)
@@ -205,7 +205,7 @@ class _Relocating:
                 if placed.problem is not None or not placed.is_comparable:
                     continue
                 offset, length = pieces(table.offset[group], table.length[group])
-                if (difference := placed.compared(offset, length)) is not None:
+                if (difference := placed.compare(offset, length)) is not None:
                     placed.problem = difference
                     problems.append(difference)
                 ranges += len(group)
@@ -317,7 +317,7 @@ class _Placed:
         """Return what references record."""
         return self.now.checksum if self.is_restamped and self.now is not None else recorded
 
-    def compared(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> Difference | None:
+    def compare(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> Difference | None:
         """Compare bytes; those at the new place are read as what references will record."""
         after = Copy(self.new.grant, self.stamp(self.new.checksum))
         try:

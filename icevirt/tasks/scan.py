@@ -73,7 +73,7 @@ def run_scan(task: ScanTask) -> int:
     journal = ScanNotes(task.catalog)
     done = {run_of(name) for name in complete_parts(task.catalog)}
     parts = [part for part in task.parts if part.name not in done]
-    suspicious = journal.died_in(task.parts)
+    suspicious = journal.has_died_in(task.parts)
     with grant_access(task.access), _attempts(task, parts, suspicious=suspicious) as scan_file:
         for part in parts:
             with journal.scanning(part):
@@ -240,7 +240,7 @@ def run_scan_ends(task: EndsTask) -> EndsFound:
     """
     parts = [part for end in task.ends for part in end.parts]
     journal = ScanNotes(task.catalog)
-    if not in_worker() and not journal.died_in(parts):
+    if not in_worker() and not journal.has_died_in(parts):
         return _scan_ends(task, journal)
     try:
         with grant_access(task.access), Apart(task.limits) as apart:

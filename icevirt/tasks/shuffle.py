@@ -243,7 +243,7 @@ class Arrived:
     def expect(self, files: FileRows, paths: Collection[str]) -> None:
         """Do nothing: all of it is here."""
 
-    def located(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+    def locate(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the item's files."""
         del files  # what was sent numbers them as the item does
         for row in self._rows[path]:

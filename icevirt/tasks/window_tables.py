@@ -182,7 +182,7 @@ class WindowColumns:
         """Return files with the checksum of their scan, in whole seconds rounded up, and others."""
         if not len(rows):
             return targets
-        named = self._files.named()
+        named = self._files.name_files()
         etag = named.etag[rows]
         seconds = -(-named.last_modified[rows] // 1_000_000_000)
         own = Locations(
@@ -216,7 +216,7 @@ class WindowColumns:
     def _beyond(self, block: Block) -> NDArray[np.int64]:
         """Return the references into the files themselves that end behind their file."""
         if self._least < 0:
-            self._sizes = self._files.named().size.astype(np.uint64)
+            self._sizes = self._files.name_files().size.astype(np.uint64)
             self._least = int(self._sizes.min())
         end = block.offset + block.length
         wrapped = end < block.offset

@@ -204,7 +204,7 @@ def _table(
     plain = replace(window, takes=window.takes & window.hybrid.plain)
     found, dropped = window_table(refs, files, plain)
     table, replaced = rechunk(
-        store_large(found, sink), refs, origin or files.named(), window, sink, task.reading
+        store_large(found, sink), refs, origin or files.name_files(), window, sink, task.reading
     )
     return table, replaced + dropped
 

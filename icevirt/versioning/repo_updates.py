@@ -99,10 +99,10 @@ def _edit[**P](
     """Make what returns an `Edit` of its arguments from a step that takes the repo info first."""
 
     @wraps(step)
-    def made(*args: P.args, **kwargs: P.kwargs) -> Edit:
+    def bind(*args: P.args, **kwargs: P.kwargs) -> Edit:
         return lambda info: step(info, *args, **kwargs)
 
-    return made
+    return bind
 
 
 @_edit
@@ -272,11 +272,11 @@ def refuse_disabled(info: RepoInfo, name: str) -> None:
 def guard(name: str, edit: Edit) -> Edit:
     """Return an edit that is refused while a feature is disabled."""
 
-    def checked(info: RepoInfo) -> _Step | None:
+    def refuse(info: RepoInfo) -> _Step | None:
         refuse_disabled(info, name)
         return edit(info)
 
-    return checked
+    return refuse
 
 
 def set_flag(name: str, setting: bool | None) -> Edit:

@@ -80,22 +80,22 @@ class FileParser:
         with (
             caught_by_virtualizarr(),
             grant_access(access),
-            self._opened(access, url) as source,
+            self._open(access, url) as source,
         ):
             scanned = scanners.scan(source, self._options)
         own = scanned.source.url
         for target in _targets(scanned) - {own}:
-            access.resolved(target)
+            access.resolve(target)
         for finding in scanned.findings:
             if finding.severity is Severity.warning:
                 warnings.warn(f"{url}: {finding.path}: {finding.message}", stacklevel=2)
         group = manifest_group_of(scanned, {own: url})
         return ManifestStore(registry=registry, group=group)
 
-    def _opened(self, access: RegistryAccess, url: str) -> OpenedSource:
+    def _open(self, access: RegistryAccess, url: str) -> OpenedSource:
         if self.reader_factory is None:
             return access.open(url)
-        return ReaderSource(url, self.reader_factory(*access.resolved(url)))
+        return ReaderSource(url, self.reader_factory(*access.resolve(url)))
 
     def __repr__(self) -> str:
         shown = {"group": self.group, "drop_variables": self.drop_variables}
@@ -174,7 +174,7 @@ class NetCDF3Parser(FileParser):
 
 def _options(scanner: str, given: ScanOptions, named: Mapping[str, Any]) -> ScannerOptions:
     """Return what the scanner is given, from options under VirtualiZarr's names and ours."""
-    chosen = given.chosen()
+    chosen = given.list_chosen()
     twice = [name for name, value in named.items() if value is not None and name in chosen]
     if twice or (scanner and "scanner" in chosen):
         raise InvalidInputError(

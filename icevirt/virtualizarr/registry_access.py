@@ -37,10 +37,10 @@ class RegistryAccess(SourceAccess):
         Raises:
             InvalidInputError: The registry has no store for it.
         """
-        store, path = self.resolved(url)
+        store, path = self.resolve(url)
         return StoreReach(store, url), path
 
-    def resolved(self, url: str) -> tuple[Any, str]:
+    def resolve(self, url: str) -> tuple[Any, str]:
         """Return the store of a URL as it was registered, and the path in it.
 
         Raises:
@@ -65,7 +65,7 @@ class RegistryAccess(SourceAccess):
             NotFoundError: There is no such file.
             StorageError: The store refuses, or does not answer.
         """
-        store, path = self.resolved(url)
+        store, path = self.resolve(url)
         local = _local_path(store, path, url)
         return RemoteSource(url) if local is None else LocalSource(local)
 
@@ -77,7 +77,7 @@ class RegistryAccess(SourceAccess):
             NotFoundError: There is no such file.
             StorageError: The store refuses, or does not answer.
         """
-        store, path = self.resolved(url)
+        store, path = self.resolve(url)
         local = _local_path(store, path, url)
         if local is not None:
             with LocalSource(local) as source:

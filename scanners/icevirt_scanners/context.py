@@ -77,7 +77,7 @@ class ScanContext:
             **more,
         )
 
-    def described(
+    def describe(
         self,
         scanner: Scanner,
         groups: tuple[ScannedGroup, ...],
@@ -129,7 +129,7 @@ class ScanContext:
             self.skip(path, f"{error.what}: {cause}" if cause else error.what)
             return None
 
-    def wanted(self, array: ScannedArray) -> Fact:
+    def choose_facts(self, array: ScannedArray) -> Fact:
         """Return the facts about an array that combining files will need."""
         return self.options.wanted_of(array, self.equal)
 

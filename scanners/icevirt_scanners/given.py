@@ -84,7 +84,7 @@ def complete(
         context.budget.spend(nbytes, variable=array.path, cause="given as bytes")
     if not elsewhere.readable(array.references.locations):
         return array
-    wanted = context.wanted(array)
+    wanted = context.choose_facts(array)
     if Fact.values in wanted:
         beside = context.values_of(lambda: _whole(array, dtype, context, elsewhere))
         return replace(array, beside=beside)

@@ -197,7 +197,7 @@ def test_a_window_is_sent_only_the_chunks_it_wants():
     for number, task in enumerate(needs.tasks(catalog, 1)):
         for to, row in shuffle.run_map(task, number):
             takes = np.ones(len(items[to].files), bool)
-            arrived = shuffle.Arrived([row]).located(items[to].files, takes, "/field")
+            arrived = shuffle.Arrived([row]).locate(items[to].files, takes, "/field")
             sent += [len(block) for block in arrived]
     assert sent == [1] * 18  # three files of two steps and three columns
 

@@ -25,7 +25,7 @@ def assets():
 
 
 def put(assets, start=0):
-    return assets.put_manifest({NODE: virtual_table(ROWS, per_file=9).shifted([start])}).id
+    return assets.put_manifest({NODE: virtual_table(ROWS, per_file=9).shift([start])}).id
 
 
 def found(assets, key, *index):

@@ -266,8 +266,8 @@ def test_an_error_that_python_lives_through_leaves_no_note(tmp_path):
     task = task_of(tmp_path, ["nothing"] * 2)
     journal = ScanNotes(task.catalog)
     with pytest.raises(ScanError), journal.scanning(task.parts[0]):
-        _fail_if(journal.died_in(task.parts) and not journal.died_in(task.parts[1:]))
-    assert not journal.died_in(task.parts)
+        _fail_if(journal.has_died_in(task.parts) and not journal.has_died_in(task.parts[1:]))
+    assert not journal.has_died_in(task.parts)
 
 
 HANGING = """

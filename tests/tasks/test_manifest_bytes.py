@@ -91,7 +91,7 @@ def shuffled():
         offset=numbers(0, 1 << 40),
         length=numbers(1, 60_000),
         source=numbers(0, 300),
-        locations=Locations.joined([Locations.one(url) for url in urls(300)]),
+        locations=Locations.join([Locations.one(url) for url in urls(300)]),
     )
 
 

@@ -63,7 +63,7 @@ def stub(tmp_path, monkeypatch):
     """Install a scanner that knows shares, and scan all files in children."""
     monkeypatch.syspath_prepend(install(tmp_path / "site", SHARED))
     registry.scanners.cache_clear()
-    monkeypatch.setattr(ScanNotes, "died_in", lambda self, parts: True)
+    monkeypatch.setattr(ScanNotes, "has_died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()
 

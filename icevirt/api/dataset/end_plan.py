@@ -213,7 +213,7 @@ def collect_added(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedC
         named=tuple((each.url_prefix, each.name) for each in plan.containers if each.name),
         reading=Reading(group=job.request.options.group, limits=limits, access=in_force()),
     )
-    added, rows = growth.added(plan), FileRows.of(plan.files)
+    added, rows = growth.plan_added(plan), FileRows.of(plan.files)
     found = add_chunks(task, (bundle(added, [draft], rows) for draft in few_drafts(added)))
     counts: Counter[ObjectId8] = Counter()
     for key, table in found.references:

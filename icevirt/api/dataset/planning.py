@@ -97,7 +97,7 @@ def plan_files(
     dimensions = scan.options.concat_dims
     facts, spec = without_values(closed.facts, spec, request.absent, dimensions)
     planner = _Planner(executor=executor, scan=scan, choices=request.choices, spec=spec)
-    edited, edited_spec = request.choices.edits.applied(facts, spec)
+    edited, edited_spec = request.choices.edits.apply(facts, spec)
     try:
         plan = combine_eras(edited, edited_spec)
     except CombineError as error:
@@ -150,7 +150,7 @@ def plan_ends(
         raise OtherwiseError("files refer to other files")
     spec = replace(request.along(scan.options).spec, build_id=build_id, kept=kept)
     try:
-        facts, spec = request.choices.edits.applied(facts, spec)
+        facts, spec = request.choices.edits.apply(facts, spec)
         prepared = prepare(facts, spec)
         refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
         # a plan with a step for each that lies between the ends would be as long as the dataset
@@ -238,7 +238,7 @@ class _Planner:
         )
         closed = close_catalog(self.executor, replace(self.scan, options=options))
         facts = _without(closed.facts, arguments.get("scan_options", {}).get("drop_variables", ()))
-        plan_once(*choices.edits.applied(facts, replace(spec, kept=self.spec.kept)))
+        plan_once(*choices.edits.apply(facts, replace(spec, kept=self.spec.kept)))
 
 
 def _with(before: Any, added: Any) -> Any:

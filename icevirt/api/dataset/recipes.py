@@ -40,9 +40,9 @@ def recipe_of(asked: Asked) -> KeptRecipe:
     sources = [*_spell(asked.named)] if is_listable(asked.named) else []
     choices = asked.choices
     options = {
-        "scan_options": choices.scan.chosen(),
-        "combine_options": _name_function(choices.combine.chosen()),
-        "commit_options": asked.commit.chosen(),
+        "scan_options": choices.scan.list_chosen(),
+        "combine_options": _name_function(choices.combine.list_chosen()),
+        "commit_options": asked.commit.list_chosen(),
     }
     for name in _OF_ONE_COMMIT:
         options["commit_options"].pop(name, None)
@@ -81,7 +81,7 @@ def continue_recipe(
     if given.get("concat_dim") is not None:
         document["concat_dim"] = new.get("concat_dim", [])
     for keyword, options in BY_KEYWORD.items():
-        chosen = [*(options.of(given.get(keyword)).chosen())]
+        chosen = [*(options.of(given.get(keyword)).list_chosen())]
         there = new.get(keyword, {})
         if table := {
             **document.get(keyword, {}),

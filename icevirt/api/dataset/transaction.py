@@ -376,7 +376,7 @@ def write_plan(
             is_there = not have_vanished(job, results)
         if is_there:
             made, files = arrays_of(plan, results), files_of(results)
-            return results, storing.stored(executor, clock, made, files)
+            return results, storing.store(executor, clock, made, files)
         tell("objects-vanished", logging.WARNING, repo=job.target.storage.url)
     raise BuildError(
         "objects that were just written have disappeared",

@@ -89,14 +89,14 @@ class Inputs:
             StorageError: A file cannot be looked at.
         """
         changed = () if self._files is None else frozenset(find_changes(self._files))
-        self._files = SourceFiles(self._listed(changed))
+        self._files = SourceFiles(self._list(changed))
         return self._files
 
     def folders(self) -> tuple[str, ...]:
         """Return the directories of the files that were listed last, as URLs; none before."""
         return () if self._files is None else tuple(sorted(directories_of(self._files.urls)))
 
-    def _listed(self, changed: Collection[str]) -> Iterator[SourceFile]:
+    def _list(self, changed: Collection[str]) -> Iterator[SourceFile]:
         """Yield each file once, looking at those that changed."""
         seen: set[bytes] = set()  # digests of URLs: there may be ten millions
         for part in self._parts:

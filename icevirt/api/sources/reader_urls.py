@@ -80,7 +80,7 @@ class Publication:
                 publish_as=missed,
                 first_file=plan.files.url[0],
             )
-        found = self._there(urls)
+        found = self._find(urls)
         wrong = [
             f"{url} ({'is not there' if url not in found else f'{found[url].size} bytes'}, scanned:"
             f" {size} bytes)"
@@ -95,7 +95,7 @@ class Publication:
             )
         return tuple(found[url] for url in urls)
 
-    def _there(self, urls: Sequence[str]) -> dict[str, SourceFile]:
+    def _find(self, urls: Sequence[str]) -> dict[str, SourceFile]:
         """Return what is at the URLs; buckets are listed where many files lie below a prefix."""
         found: dict[str, SourceFile] = {}
         for _, after in self.prefixes:

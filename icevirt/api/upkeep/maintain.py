@@ -163,7 +163,7 @@ def maintain(
             )
         with clock.phase("own"):
             own = own_garbage(
-                assets, work.kept(head), older_than=work.garbage_before, folders=work.dead
+                assets, work.find_kept(head), older_than=work.garbage_before, folders=work.dead
             )
             if not dry_run:
                 own.delete()
@@ -182,7 +182,7 @@ def maintain(
         keep_snapshots,
         deleted={
             **{kind: Deleted(objects=n, bytes=sizes.get(kind, 0)) for kind, n in counts.items()},
-            **own.counted(),
+            **own.count(),
             "backups of repo": Deleted(
                 objects=trimmed.backups_deleted, bytes=trimmed.bytes_deleted
             ),
@@ -255,7 +255,7 @@ class _Maintenance:
         """Return what was undone lately, and may be redone."""
         return rules.undone_since(info, self.garbage_before)
 
-    def kept(self, head: RepoInfoFile) -> Collection[SnapshotSummary]:
+    def find_kept(self, head: RepoInfoFile) -> Collection[SnapshotSummary]:
         """Return the snapshots that are left, or would be."""
         if not self.dry_run:
             return head.read().info.snapshots.values()

@@ -112,7 +112,7 @@ class OwnGarbage:
         """Add objects."""
         self.kinds.setdefault(kind, {}).update((info.path, info.size) for info in infos)
 
-    def counted(self) -> dict[str, Deleted]:
+    def count(self) -> dict[str, Deleted]:
         """Return counts by kind."""
         return {
             kind: Deleted(objects=len(sizes), bytes=sum(sizes.values()))

@@ -126,7 +126,7 @@ class CatalogView(Pictured):
         tasks = min(len(self._parts), executor.parallelism * _TASKS_PER_SLOT)
         shares = [pickle.dumps(self._parts[at::tasks]) for at in range(tasks)]
         numbers = spark.range(0, tasks, 1, max(1, tasks))
-        work = executor.guarded(_explode(table, wanted, shares))
+        work = executor.guard(_explode(table, wanted, shares))
         return numbers.mapInArrow(work, ddl(table))
 
     def summary(self) -> CatalogSummary:

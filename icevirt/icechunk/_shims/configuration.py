@@ -52,7 +52,7 @@ class Changeable(Shown):
             object.__setattr__(value, _OWNER, lambda new: setattr(self, name, new))
         return value
 
-    def owned_by(self, owner: Callable[[Any], None]) -> None:
+    def set_owner(self, owner: Callable[[Any], None]) -> None:
         """Tell a function of each change."""
         object.__setattr__(self, _OWNER, owner)
 
@@ -130,7 +130,7 @@ class StorageSettings(Changeable, sections.StorageSettings):
         "retries": StorageRetriesSettings(),
     }
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         last = ("concurrency", "retries", "timeouts")
         names = [*(name for name in self._names() if name not in last), *last]
         return {name: getattr(self, name) for name in names}
@@ -225,7 +225,7 @@ class ChangeableSection(OptionalSection[Any]):
     def __get__(self, config: Any, owner: type) -> Any:
         found = changeable(super().__get__(config, owner))
         if isinstance(found, Changeable):
-            found.owned_by(lambda new: self.__set__(config, new))
+            found.set_owner(lambda new: self.__set__(config, new))
         return found
 
 
@@ -279,7 +279,7 @@ class S3Options(Shown, dict[str, Any]):
             raise AttributeError(name)
         self[name] = value
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         return dict(self)
 
 
@@ -326,13 +326,13 @@ class ObjectStoreConfig(Shown, containers.ObjectStoreConfig):
         name = next((name for name, word in _WORDS.items() if word == self.kind), self.kind)
         return f"{self._home}.ObjectStoreConfig.{name}"
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         if self.kind in _ON_S3:
             return S3Options(**self.options)
         return self.options if isinstance(self.options, Mapping) else {"path": self.options}
 
     def _expression(self) -> str:
-        shown = self._shown()
+        shown = self._show_fields()
         text = plain(shown) if self.options else ""
         return f"{self._title()}({repr(self.options) if isinstance(self.options, str) else text})"
 
@@ -348,7 +348,7 @@ class VirtualChunkContainer(Shown, containers.VirtualChunkContainer):
         if self.store.kind != "in_memory":  # which no reader can share
             containers.VirtualChunkContainer.__post_init__(self)
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         return {"name": self.name, "url_prefix": self.url_prefix, "store": self.store}
 
 

@@ -22,7 +22,7 @@ class Shown:
     def _title(self) -> str:
         return f"{self._home}.{type(self).__name__}"
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         """Return the fields in the order in which they are shown."""
         return {name: getattr(self, name) for name in self._names()}
 
@@ -41,13 +41,13 @@ class Shown:
         return self._expression() if self._is_expression else str(self)
 
     def _expression(self) -> str:
-        lines = [f"{name}={expression(value)}," for name, value in self._shown().items()]
+        lines = [f"{name}={expression(value)}," for name, value in self._show_fields().items()]
         inside = "".join(f"\n{indent(line, '    ')}" for line in lines)
         return f"{self._title()}({inside}\n)" if lines else f"{self._title()}()"
 
     def __str__(self) -> str:
         lines = [f"<{self._title()}>"]
-        for name, value in self._shown().items():
+        for name, value in self._show_fields().items():
             value_shown, note = self._or_default(name, value)
             if isinstance(value_shown, Shown):
                 lines += [f"{name}:", indent(str(value_shown).rstrip("\n"), "    ")]
@@ -57,7 +57,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         parts = []
-        for name, value in self._shown().items():
+        for name, value in self._show_fields().items():
             value_shown, note = self._or_default(name, value)
             if isinstance(value_shown, Shown):
                 inner = value_shown._repr_html_()

@@ -25,7 +25,7 @@ class NamedStorage(Shown):
     def _title(self) -> str:
         return "icechunk.Storage"
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _show_fields(self) -> Mapping[str, Any]:
         url = self.url  # type: ignore[attr-defined] # of icevirt's class
         scheme, _, path = url.partition("://")
         bucket, _, prefix = path.partition("/")

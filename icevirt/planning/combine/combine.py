@@ -93,7 +93,7 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         arrays += (made,)
     refuse_expensive(arrays, spec)
     arrays += tuple(
-        coordinate(prepared.described(each, cells, spec), each.values, spec.group, spec.build_id)
+        coordinate(prepared.describe(each, cells, spec), each.values, spec.group, spec.build_id)
         for each in prepared.new
         if each.values is not None and each.variable is None
     )

@@ -102,7 +102,7 @@ class CombineHints:
         return (self.concat_dim,) if isinstance(self.concat_dim, str) else self.concat_dim
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - hints are few, and most files hold the same arrays
-    def wanted(
+    def choose_facts(
         self, array: Recorded, *, is_equal: bool, is_referenced: bool, affordable: int
     ) -> Fact:
         """Return the facts that are needed of an array.
@@ -157,7 +157,7 @@ class CombineHints:
         if not names or names == (paths.name(path),):
             is_small = prod(array.shape) * itemsize <= affordable
             return bool(axes) or (bool(self.concat_dims) and is_small)
-        called = self._called(names)
+        called = self._rename(names)
         if prod(array.shape) * itemsize <= affordable and any(
             array.shape[axis] == 1 and has_few(array.shape, axis) for axis in axes
         ):
@@ -183,10 +183,10 @@ class CombineHints:
             if each.is_character and each.shape and (name := each.dimension_names[-1]) in texts:
                 held.setdefault(each.path, set()).add((str(name), each.shape[-1]))
         uneven = {name for found in held.values() if len(found) > 1 for name, _ in found}
-        called = self._called(sorted(uneven))
+        called = self._rename(sorted(uneven))
         return replace(self, pad=(*self.pad, *map(str, called))) if uneven else self
 
-    def _called(self, names: Sequence[str | None]) -> tuple[str | None, ...]:
+    def _rename(self, names: Sequence[str | None]) -> tuple[str | None, ...]:
         if not self.rename:
             return tuple(names)
         renamed = dict(self.rename)
@@ -195,16 +195,16 @@ class CombineHints:
     def find_joined_axes(self, names: Sequence[str | None]) -> tuple[int, ...]:
         """Return the axes of an array, given its dimensions, whose length is not the dataset's."""
         joined = {*self.concat_dims, *self.pad}
-        return tuple(axis for axis, name in enumerate(self._called(names)) if name in joined)
+        return tuple(axis for axis, name in enumerate(self._rename(names)) if name in joined)
 
     def orders(self, path: str, names: Sequence[str | None]) -> bool:
         """Say whether a variable is the coordinate of a dimension along which files are placed."""
-        called = self._called(names)
-        return called == self._called((paths.name(path),)) and called[0] in self.concat_dims
+        called = self._rename(names)
+        return called == self._rename((paths.name(path),)) and called[0] in self.concat_dims
 
     def compares(self, names: Sequence[str | None]) -> bool:
         """Say whether files hold an array of these dimensions again that must be equal."""
-        return any(name not in self._called(names) for name in self.concat_dims)
+        return any(name not in self._rename(names) for name in self.concat_dims)
 
     def equal_in_files(
         self,
@@ -219,7 +219,7 @@ class CombineHints:
         """
         if not self.stack:
             return frozenset(self.equal)
-        known = [(path, self._called(names), attributes) for path, names, attributes in variables]
+        known = [(path, self._rename(names), attributes) for path, names, attributes in variables]
         there = {name for _, names, _ in known for name in names}
         coordinates = coordinates_of(known, groups)
         rules = dict(self.data_vars)

@@ -113,7 +113,7 @@ def resolve_needs(
     of_kind = np.array(
         [
             int(
-                hints.wanted(
+                hints.choose_facts(
                     each.array,
                     is_equal=each.array.path in equal,
                     is_referenced=is_referenced(each.array.path),

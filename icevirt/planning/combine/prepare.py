@@ -117,13 +117,13 @@ class PreparedFacts:
         new = {each.name for each in self.new}
         return [name for name in dimensions if name not in new]
 
-    def described(
+    def describe(
         self, dimension: NewDimension, cells: Placement, spec: CombineSpec
     ) -> NewDimension:
         """Return a new dimension with the attributes that the user set."""
         if self.label_edits is None:
             return dimension
-        return self.label_edits.applied(dimension, cells.rows, spec.options.combine_attrs)
+        return self.label_edits.apply(dimension, cells.rows, spec.options.combine_attrs)
 
     def cells(self, spec: CombineSpec) -> Placement:
         """Return where the files lie along the concatenated dimensions.

@@ -117,7 +117,7 @@ class FileEdit:
         """Say whether a variable is left out."""
         return path in self.drop or paths.name(path) in self.drop
 
-    def wanted(self, path: str) -> dict[str, str]:
+    def choose_attributes(self, path: str) -> dict[str, str]:
         """Return the attributes that a variable of a new path gets; a path counts before a name."""
         name = paths.name(path)
         by_name = {key: text for variable, key, text in self.attrs if variable == name}
@@ -263,9 +263,9 @@ class Corrections:
             known = self._said.setdefault((path, name, text), {})
             known.setdefault(said, url)
             if len(known) > 1:
-                raise self._refused(path, name, text, known)
+                raise self._refusal(path, name, text, known)
 
-    def _refused(
+    def _refusal(
         self, path: str, name: str, text: str, known: Mapping[Statement, str]
     ) -> CombineError:
         one, other = known.values()

@@ -76,7 +76,9 @@ def apply_edits(
         new_paths.append(edit.new_path(old))
         own = ArraySchema.loads(arrays.schema.values[schema])
         if kept[at]:
-            corrections.add(new_paths[-1], own.attributes, edit.wanted(new_paths[-1]), url)
+            corrections.add(
+                new_paths[-1], own.attributes, edit.choose_attributes(new_paths[-1]), url
+            )
         new_schemas.append(_rename_schema(own, old, edit, url, there))
     made = replace(
         arrays,
@@ -107,12 +109,12 @@ def _add_bounds(
             held.setdefault(arrays.path.values[path], []).append(attributes)
         more: dict[tuple[str, str, str], None] = {}
         for path, found in held.items():
-            for name, text in edit.wanted(edit.new_path(path)).items():
+            for name, text in edit.choose_attributes(edit.new_path(path)).items():
                 for bounds in {each for own in found for each in bounds_of(path, own.values)}:
                     says = any(name in each.values for each in held.get(bounds, ()))
                     if name in COUNTING and says:
                         called = edit.new_path(bounds)
-                        if name in edit.wanted(called):
+                        if name in edit.choose_attributes(called):
                             continue
                         _refuse_other_bounds(path, bounds, name, found, held[bounds])
                         more[called, name, text] = None
@@ -150,7 +152,9 @@ def _rename_schema(
             )
     attributes = _rename_within(paths.parent(path), schema.attributes, edit, there)
     called = edit.new_path(path)
-    attributes = with_attributes(called, attributes, edit.wanted(called), schema.data_type)
+    attributes = with_attributes(
+        called, attributes, edit.choose_attributes(called), schema.data_type
+    )
     return replace(schema, dimension_names=names, attributes=attributes).dumps()
 
 
@@ -263,7 +267,7 @@ class LabelEdits:
         """Return the edits of some files, in the order given."""
         return replace(self, of_file=self.of_file[rows])
 
-    def applied(
+    def apply(
         self, dimension: NewDimension, rows: NDArray[np.integer], policy: CombineAttrs
     ) -> NewDimension:
         """Return a dimension with its attributes; ``rows`` are the files in their order.
@@ -298,7 +302,7 @@ class LabelEdits:
     ) -> Attributes:
         made = attributes
         for edit in edits:
-            made = with_attributes(path, made, edit.wanted(path), kind)
+            made = with_attributes(path, made, edit.choose_attributes(path), kind)
         for name in DECODING:
             if name in attributes.values and statement(made, name) != statement(attributes, name):
                 raise InvalidInputError(

@@ -61,7 +61,7 @@ def keep_working_fixes(
         each
         for each in made
         if not hides_eras(
-            CombineOptions.of(spec.options.chosen() | _choose_tried(each)),
+            CombineOptions.of(spec.options.list_chosen() | _choose_tried(each)),
             each.arguments.get("concat_dim", spec.concat_dim),
         )
     )
@@ -120,7 +120,7 @@ def _apply(
     """Return facts and choices with a fix; None where it changes what is not known here."""
     added: dict[str, Any] = dict(fix.arguments.get("combine_options", {}))
     dropped = tuple(fix.arguments.get("scan_options", {}).get("drop_variables", ()))
-    chosen, spacing = spec.options.chosen(), dict(spec.spacing)
+    chosen, spacing = spec.options.list_chosen(), dict(spec.spacing)
     if not is_tried(fix) or not all(_leave_out(each, chosen, spacing) for each in fix.without):
         return None
     if not (added or dropped or fix.without):

@@ -108,11 +108,11 @@ class Meaning:
         limits = find_limits(
             self._tolerance,
             (
-                (self._variables.called(each.path), each.dimension_names, each.attributes.values)
+                (self._variables.rename(each.path), each.dimension_names, each.attributes.values)
                 for each in self._variables.arrays
             ),
         )
-        limit = limits.get(self._variables.called(variable))
+        limit = limits.get(self._variables.rename(variable))
         if limit is None or not mine.shape == theirs.shape == held.shape:
             return False
         own = next(each for each in self._variables.arrays if each.path == variable)
@@ -132,9 +132,9 @@ class Meaning:
             members = Attributes(replaced=read_replacements(document))
             with suppress(NoMemberError):  # one differs, and so they do
                 theirs = renumber(theirs, own.attributes, members)
-        root = own_path.removesuffix(self._variables.called(variable))
+        root = own_path.removesuffix(self._variables.rename(variable))
         coordinate = counting_array(arrays, variable)
-        path = "" if coordinate is None else root + self._variables.called(coordinate.path)
+        path = "" if coordinate is None else root + self._variables.rename(coordinate.path)
         if coordinate is None or self._session.find(path) is None:
             return theirs
         held = open_array(self._session, path)
@@ -153,10 +153,13 @@ class Meaning:
 
     def _correct(self, array: ScannedArray) -> Attributes:
         """Return what the file says of a variable, as the build corrected it."""
-        given, wanted = array.attributes, self._edit.wanted(self._variables.called(array.path))
+        given, wanted = (
+            array.attributes,
+            self._edit.choose_attributes(self._variables.rename(array.path)),
+        )
         for other in self._variables.arrays:
             if array.path in bounds_of(other.path, other.attributes.values):  # which inherit
-                inherited = self._edit.wanted(self._variables.called(other.path))
+                inherited = self._edit.choose_attributes(self._variables.rename(other.path))
                 own = (name for name in COUNTING if name in given.values)
                 wanted = {name: inherited[name] for name in own if name in inherited} | wanted
                 kept = with_attributes(other.path, other.attributes, inherited, other.data_type)
@@ -322,7 +325,7 @@ class Comparison:
     def _compare_stored(
         self, root: str, other: ScannedArray, shift: dict[str, int], stacks: Mapping[str, slice]
     ) -> Checked:
-        path = root + self._variables.called(other.path)
+        path = root + self._variables.rename(other.path)
         begins = [shift.get(name or "", 0) for name in other.dimension_names]
         begins += [0] * (len(other.shape) - len(begins))
         here = tuple(slice(at, at + length) for at, length in zip(begins, other.shape, strict=True))

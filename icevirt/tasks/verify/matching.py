@@ -282,7 +282,7 @@ class SourceVariables:
         """Return the path of a variable in the file."""
         return self.group.rstrip("/") + variable
 
-    def called(self, variable: str) -> str:
+    def rename(self, variable: str) -> str:
         """Return what the dataset calls the coordinate of a dimension that it gave another name."""
         own = paths.name(variable)
         return variable.removesuffix(own) + self._renamed.get(own, own)

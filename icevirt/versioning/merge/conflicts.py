@@ -276,7 +276,7 @@ class Replayed:
         """Return our staged references of an array as they are after the rebase."""
         if node in self.dropped:
             table = chunk_tables.without(table, self.dropped[node])
-        return self.behind[node].moved(table) if node in self.behind else table
+        return self.behind[node].move(table) if node in self.behind else table
 
 
 def step(
@@ -370,7 +370,7 @@ class AppendBehind:
     edge: int  # the first chunk that is ours, before
     by: int  # chunks that theirs added
 
-    def moved(self, table: ChunkTable) -> ChunkTable:
+    def move(self, table: ChunkTable) -> ChunkTable:
         """Return our staged references, those of the append behind theirs."""
         index = table.index.astype(np.int64)
         index[:, self.axis] += np.where(index[:, self.axis] >= self.edge, self.by, 0)

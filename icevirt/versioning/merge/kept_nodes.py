@@ -112,7 +112,7 @@ def coordinates_of(
     return frozenset(
         paths.join(group, name)
         for path in found.kept
-        for name, _, group in sizes.shared(there[path])
+        for name, _, group in sizes.list_shared(there[path])
         if paths.join(group, name) in arrays and paths.join(group, name) in there
     )
 
@@ -151,7 +151,7 @@ class _Sizes:
 
     def unfit(self, node: Node) -> str | None:
         """Say why an array does not fit the build's dimensions, None where it does."""
-        for name, length, group in self.shared(node):
+        for name, length, group in self.list_shared(node):
             now = self.now[group, name]
             if length != now and self.before.get((group, name), length) == length:
                 return f"its {name} has {length:,} steps, in the build {now:,}"
@@ -159,7 +159,7 @@ class _Sizes:
                 return f"{name} has other labels in the build"
         return None
 
-    def shared(self, node: Node) -> Iterator[tuple[str, int, str]]:
+    def list_shared(self, node: Node) -> Iterator[tuple[str, int, str]]:
         """Yield the dimensions that an array has in common with the build: name, length, group.
 
         As in netCDF, a dimension is that of the array's own group or of the nearest group above;

@@ -83,7 +83,7 @@ class FoundAttributes:
             self._json = Attributes.of(self.shown)
         return self._json
 
-    def fitted(self, dtype: np.dtype[Any], tell: Callable[[str, str], None]) -> Attributes:
+    def fit(self, dtype: np.dtype[Any], tell: Callable[[str, str], None]) -> Attributes:
         """Return what is shown as JSON, with a ``_FillValue`` that fits: see `with_fit_fill`."""
         if dtype.str not in self._fitted:
             warnings: list[tuple[str, str]] = []

@@ -57,7 +57,7 @@ def reference_chunks(
     chunk = variable.chunk
     index = with_inner(found.index, len(variable.shape))
     odd = odd_chunks(variable, found)
-    codecs: tuple[JSON, ...] = (variable.element.codec(), *variable.pipeline.kept())
+    codecs: tuple[JSON, ...] = (variable.element.codec(), *variable.pipeline.keep())
     if not odd.any():
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         return variable.array(chunk, codecs, table)
@@ -75,7 +75,7 @@ def reference_chunks(
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         context.tell(variable.path, "filters-skipped", "all chunks skip a filter; left out")
         return variable.array(
-            chunk, (variable.element.codec(), *variable.pipeline.kept(mask)), table
+            chunk, (variable.element.codec(), *variable.pipeline.keep(mask)), table
         )
     why = "are followed by netCDF's filling" if variable.unfilled else "skip a filter"
     cause = f"{np.count_nonzero(odd)} of {len(odd)} chunks {why}"
@@ -312,7 +312,7 @@ def _complete(found: ChunkEntries, variable: HDF5Variable, budget: Budget) -> Ch
     none = np.zeros(len(missing), np.int64)
     never = np.full(len(missing), STORED, np.uint32)
     unwritten = ChunkEntries(index=missing, offset=none, length=none, mask=never)
-    return ChunkEntries.joined([replace(found, mask=filled), unwritten], len(own))
+    return ChunkEntries.join([replace(found, mask=filled), unwritten], len(own))
 
 
 def _is_turned(variable: HDF5Variable) -> bool:
@@ -362,7 +362,7 @@ def _list_chunks(dsid: Any, chunk: tuple[int, ...]) -> ChunkEntries:
     dsid.chunk_iter(found.append)
     n, ndim = len(found), len(chunk)
     if not n:
-        return ChunkEntries.joined([], ndim)
+        return ChunkEntries.join([], ndim)
     corners, masks, offsets, lengths = zip(*found, strict=True)
     corner = np.fromiter(chain.from_iterable(corners), np.int64, n * ndim).reshape(n, ndim)
     index, rest = np.divmod(corner, np.array(chunk, np.int64))

@@ -355,7 +355,7 @@ class Pipeline:
     not_plain: str = ""  # why zarr cannot undo it
     undecodable: str = ""  # the filter for which this libhdf5 has no decoder
 
-    def kept(self, mask: int = 0) -> tuple[JSON, ...]:
+    def keep(self, mask: int = 0) -> tuple[JSON, ...]:
         """Return the codecs of chunks for which the filters in ``mask`` were skipped."""
         return tuple(
             codec for n, codec in enumerate(self.codecs) if codec is not None and not mask >> n & 1

@@ -60,7 +60,7 @@ class Mapping:
     whole: bool = False  # all of the source, however large
     reach: tuple[int, ...] = ()  # how far the source must extend, box or not
 
-    def fitted(self, shape: tuple[int, ...], source: tuple[int, ...]) -> Mapping:
+    def fit(self, shape: tuple[int, ...], source: tuple[int, ...]) -> Mapping:
         """Let unlimited boxes, and whole sources, end where both arrays do."""
         there = Box(start=(0,) * len(source), count=source) if self.whole else self.there
         if self.here is None or there is None or len(there.start) != len(source):

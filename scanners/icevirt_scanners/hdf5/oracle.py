@@ -143,7 +143,7 @@ def _decode(
             shape=chunk,
             chunk_shape=chunk,
             data_type=dtype.name,
-            codecs=({"name": "bytes", "configuration": order}, *pipeline.kept(mask)),
+            codecs=({"name": "bytes", "configuration": order}, *pipeline.keep(mask)),
             fill_value=0,
             attributes=Attributes(),
             references=ChunkTable.of_inline(

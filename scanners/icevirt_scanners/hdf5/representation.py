@@ -85,7 +85,7 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     else:
         array = reference_chunks(variable, found, context) or _store(variable, found, context)
     if known is not None and found is not None and len(context.findings) == findings:
-        more = context.wanted(array) & (Fact.values | Fact.digest)
+        more = context.choose_facts(array) & (Fact.values | Fact.digest)
         if not more and not may_leave_edges(variable):
             known.keep_array(array, found)
     return _add_facts(
@@ -104,7 +104,7 @@ def _add_facts(
     digest: Callable[[], str],
 ) -> ScannedArray:
     """Return the array with the facts that combining files will need."""
-    wanted = context.wanted(array)
+    wanted = context.choose_facts(array)
     if Fact.values in wanted:
         return replace(array, beside=context.values_of(values))
     if Fact.digest in wanted:
@@ -220,7 +220,7 @@ def weight_of(variable: HDF5Variable, context: FileContext) -> Weight:
     chunk = variable.chunk or blocks.grid_of_block(variable.shape, variable.element.dtype.itemsize)
     table = ChunkTable.empty(len(variable.shape))
     described = variable.array(chunk, (), table, contiguous=variable.chunk is None)
-    if stored or context.wanted(described):
+    if stored or context.choose_facts(described):
         return Weight(path=path, cost=LEAST + places + variable.nbytes // _BYTES)
     plain = not variable.unfilled and variable.shape == variable.own_shape
     runs = 0

@@ -92,7 +92,7 @@ class Hdf5Scanner:
                 groups.append(ScannedGroup(path=found.path, attributes=attributes.json))
             arrays = tuple(array for _, array in _variables(walk, context, represent))
         refuse_changed(context.beside.values(), seen_from=source.file.url)
-        return context.described(
+        return context.describe(
             self,
             tuple(groups),
             arrays,

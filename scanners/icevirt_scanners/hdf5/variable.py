@@ -242,7 +242,7 @@ def variable_of(
         fill=np.array(default_fill(element.dtype), element.dtype) if unfilled else stored.fill,
         unfilled=unfilled,
         attributes=with_enumeration(
-            attributes.fitted(element.dtype, warn), element.named, element.dtype
+            attributes.fit(element.dtype, warn), element.named, element.dtype
         ),
     )
 

@@ -269,7 +269,7 @@ def _look(
 
 def _chunks_of(source: HDF5Variable, context: FileContext) -> ScannedArray:
     array = reference_chunks(source, read_index(source, context), context)
-    if array is None or array.codecs != (source.element.codec(), *source.pipeline.kept()):
+    if array is None or array.codecs != (source.element.codec(), *source.pipeline.keep()):
         raise _ReasonError("filters that libhdf5 skips")
     return array
 
@@ -302,7 +302,7 @@ def _fit_mapping(
     mapping: Mapping, variable: HDF5Variable, source: HDF5Variable, facts: dict[str, Any]
 ) -> Mapping:
     """Check that a source holds what is mapped: libhdf5 would read what lies behind it."""
-    fitted = mapping.fitted(variable.own_shape, source.own_shape)
+    fitted = mapping.fit(variable.own_shape, source.own_shape)
     here, there = fitted.here, fitted.there
     short = len(mapping.reach) not in {0, len(source.own_shape)} or any(
         reach > length for reach, length in zip(mapping.reach, source.own_shape, strict=False)

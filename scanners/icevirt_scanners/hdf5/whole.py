@@ -136,7 +136,7 @@ def _by_codecs(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, 
             filter=pipeline.undecodable,
         )
     table = virtual(variable.path, found.index, found.offset, found.length, context)
-    array = variable.array(variable.chunk or (), (element.codec(), *pipeline.kept()), table)
+    array = variable.array(variable.chunk or (), (element.codec(), *pipeline.keep()), table)
     values = values_by_zarr.read(
         array, lambda _, offset, length: context.source.read(offset, length)
     )

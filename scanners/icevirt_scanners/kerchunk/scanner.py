@@ -328,7 +328,7 @@ class KerchunkScanner:
             scanned = ((path, node) for path, node in nodes.items() if node.array is not None)
             arrays = context.arrays(scanned, make)
             tell_unverifiable(context)
-        return context.described(self, groups, arrays)
+        return context.describe(self, groups, arrays)
 
 
 def _names(node: Described) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
         return _store(placed, attributes, context)
     represented = _natively if policy is Policy.native else _reference
     array = represented(placed, attributes, context)
-    wanted = context.wanted(array)
+    wanted = context.choose_facts(array)
     if Fact.values in wanted:
         return replace(array, beside=context.values_of(lambda: _store(placed, attributes, context)))
     if Fact.digest in wanted:
@@ -472,7 +472,7 @@ class NetCDF3Scanner:
         root = ScannedGroup(path=paths.ROOT, attributes=Attributes.of(found))
         variables = ((placed.path, placed) for placed in layout.variables)
         arrays = context.arrays(variables, partial(_array, context))
-        return context.described(self, (root,), arrays)
+        return context.describe(self, (root,), arrays)
 
 
 def _equal(header: FileHeader, layout: FileLayout, options: ScannerOptions) -> frozenset[str]:

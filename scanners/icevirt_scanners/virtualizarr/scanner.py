@@ -293,7 +293,7 @@ class VirtualizarrScanner:
             scanned = ((path, node) for path, node in nodes if not _is_group(node))
             arrays = vouch(context.arrays(scanned, make), context, elsewhere)
             tell_unverifiable(context)
-        return context.described(
+        return context.describe(
             self,
             tuple(
                 ScannedGroup(path=path, attributes=Attributes.of(node.metadata.attributes))

@@ -190,7 +190,7 @@ def _difference(
         placed = _place(theirs, *degrees)
         if placed is None:
             return f"the points of message {row} ({theirs.order}) are not at its coordinates"
-        at = one.shifted((-one.index[0].astype(np.int64)).tolist())
+        at = one.shift((-one.index[0].astype(np.int64)).tolist())
         alone = replace(array, shape=array.chunk_shape, references=at, beside=None)
         values = read(alone, elsewhere.read).astype(np.float64).reshape(rows, columns)
         wrong = np.isnan(placed) != np.isnan(values)

@@ -143,7 +143,7 @@ def test_texts_and_counts_by_kind_are_those_of_their_rows(made, drawn):
     taken = Taken(rows)
     for one, other in (
         (coded.take(rows), plain.take(rows)),
-        (coded.taken(taken), plain.take(rows)),
+        (coded.take_with(taken), plain.take(rows)),
         (coded.compact(), plain.compact()),
     ):
         assert one.values == other.values
@@ -151,5 +151,5 @@ def test_texts_and_counts_by_kind_are_those_of_their_rows(made, drawn):
     everything = np.arange(len(counts.held))
     assert counts[everything].tolist() == arrays[1].tolist()
     assert counts[rows].dtype == np.int64
-    assert counts.taken(taken)[np.arange(len(rows))].tolist() == arrays[1][rows].tolist()
+    assert counts.take_with(taken)[np.arange(len(rows))].tolist() == arrays[1][rows].tolist()
     assert replace(coded, codes=arrays[0]).compact().values == plain.compact().values

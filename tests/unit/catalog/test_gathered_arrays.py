@@ -55,7 +55,7 @@ def test_they_are_the_rows_of_all_parts(parts, most, wide, random):
         for place, at in enumerate(order):
             gathered.add(table_of(parts[at]), np.full(len(parts[at]), order[place], np.int32))
         assert gathered.rows == sum(map(len, parts))
-        places, columns, _ = gathered.taken()
+        places, columns, _ = gathered.take()
     wanted = [(at, *row) for at, rows in enumerate(parts) for row in rows]
     assert places.tolist() == [each[0] for each in wanted]
     for number, name in enumerate((*TEXTS, *COUNTS), 1):
@@ -73,7 +73,7 @@ def test_what_differs_from_row_to_row_is_held_by_row():
     gathered = GatheredArrays()
     gathered.add(table_of(rows), np.arange(len(rows), dtype=np.int32))
     gathered.add(table_of(rows[:3]), np.arange(3, dtype=np.int32) + len(rows))
-    _, columns, _ = gathered.taken()
+    _, columns, _ = gathered.take()
     assert isinstance(columns["path"].codes, KindColumn)
     assert columns["path"].codes.of_kind.tolist() == [0]
     assert columns["virtual_bytes"].held.tolist() == [*range(len(rows)), 0, 1, 2]

@@ -22,7 +22,7 @@ def test_a_column_grows_wider_where_it_must():
         values = np.arange(top - 3, top)
         columns.add(place=np.arange(3) + columns.rows, size=narrow(values))
         wanted += values.tolist()
-    found, order = columns.taken()
+    found, order = columns.take()
     assert order is None
     assert found["size"].tolist() == wanted
 
@@ -63,7 +63,7 @@ def test_more_than_256_texts_keep_their_numbers():
     for low in range(0, 900, 100):
         part = pa.array(texts[low : low + 100]).dictionary_encode()
         columns.add(place=np.arange(low, low + 100), text=codes.number(pa.chunked_array([part])))
-    coded = codes.encode(columns.taken()[0]["text"])
+    coded = codes.encode(columns.take()[0]["text"])
     assert [coded[row] for row in range(900)] == texts
     assert coded.values == tuple(dict.fromkeys(texts))
     kept = coded.take(np.array([899, 5, 899]))
@@ -81,7 +81,7 @@ def labels():
         raw = pa.chunked_array([pa.array([None if v is None else v.tobytes() for v in some])])
         kinds = pa.array([None if v is None else v.dtype.str for v in some]).dictionary_encode()
         column.add(low, raw, pa.chunked_array([kinds]))
-    return held, column.taken()
+    return held, column.take()
 
 
 def test_labels_are_found_by_row(labels):

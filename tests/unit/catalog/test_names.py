@@ -66,14 +66,14 @@ def test_files_get_the_names_of_their_rows(wanted):
     files = TaskFiles(catalog, rows_of(*wanted))
     assert len(files) == len(wanted)
     assert catalog.read == []
-    named = files.named()
+    named = files.name_files()
     assert list(named.url) == [url(*each) for each in wanted]
     assert list(named.etag) == ["" if row % 2 else f'"{part}{row}"' for part, row in wanted]
     assert named.size.tolist() == [1 << 40 | row for _, row in wanted]
     assert named.last_modified.tolist() == [10**18 + row for _, row in wanted]
     used = {part for part, _ in wanted}
     assert sorted(catalog.read) == sorted(path_of("files", part) for part in used)
-    assert files.named() is named
+    assert files.name_files() is named
 
 
 def test_one_name_is_read_from_one_part():
@@ -96,7 +96,7 @@ def test_names_that_travelled_are_taken_as_they_are():
     )
     catalog = Catalog()
     files = TaskFiles(catalog, output)
-    assert files.named() is output
+    assert files.name_files() is output
     assert files.url(1) == "https://new/b"
     assert (files.rows.part is output.part, files.rows.row is output.row) == (True, True)
     assert catalog.read == []
@@ -105,7 +105,7 @@ def test_names_that_travelled_are_taken_as_they_are():
 @pytest.mark.parametrize("wanted", [[("p1", 1)], [("p2", 8)], [("p2", 0), ("p2", 7)]])
 def test_a_row_that_is_not_there_is_an_error(wanted):
     with pytest.raises(FormatError, match="lacks files"):
-        TaskFiles(Catalog(), rows_of(*wanted)).named()
+        TaskFiles(Catalog(), rows_of(*wanted)).name_files()
     with pytest.raises(FormatError, match="lacks files"):
         TaskFiles(Catalog(), rows_of(*wanted)).url(0)
 
@@ -114,7 +114,7 @@ def test_a_part_that_is_gone_is_an_error():
     catalog = Catalog()
     catalog.delete_below("files")
     with pytest.raises(ObjectNotFoundError):
-        TaskFiles(catalog, rows_of(("p0", 0))).named()
+        TaskFiles(catalog, rows_of(("p0", 0))).name_files()
 
 
 def test_taken_rows_know_only_their_parts():

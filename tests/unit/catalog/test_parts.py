@@ -132,15 +132,15 @@ def test_marks_of_parts_do_not_wait_for_the_disk(tmp_path, monkeypatch):
         waits.clear()
         notes = ScanNotes(storage)
         with notes.scanning(part):
-            assert notes.died_in([part])
-        assert not notes.died_in([part])
+            assert notes.has_died_in([part])
+        assert not notes.has_died_in([part])
         assert not waits
         storage.put("refs/other", b"waits as before")
         assert waits
         waits.clear()
     memory = MemoryStorage()
     with ScanNotes(memory).scanning(part):
-        assert ScanNotes(memory).died_in([part])
+        assert ScanNotes(memory).has_died_in([part])
 
 
 STATUSES = {

@@ -191,7 +191,7 @@ def found(reader, files, path, takes):
     """The references of an array, by place and index."""
     return sorted(
         (place, *index, offset, length)
-        for block in reader.located(files, takes, path)
+        for block in reader.locate(files, takes, path)
         for place, index, offset, length in zip(
             block.file.tolist(),
             block.index.tolist(),

@@ -154,9 +154,9 @@ def test_an_edit_is_a_value():
     assert one
     assert not FileEdit.of(None)
     assert one.new_path("/g/t") == "/g/u"
-    assert json.loads(one.wanted("/g/u")["n"]) == [1.0, "f4"]
+    assert json.loads(one.choose_attributes("/g/u")["n"]) == [1.0, "f4"]
     both = edit(attrs={"u": {"n": 1, "m": 1}, "/g/u": {"n": 2}})
-    assert both.wanted("/g/u") == {"n": "[2, null]", "m": "[1, null]"}
+    assert both.choose_attributes("/g/u") == {"n": "[2, null]", "m": "[1, null]"}
     assert read_recorded({"attrs": [["u", "n", "[1, null]"]], "preprocess": "a:b"}) == (
         FileEdit(attrs=(("u", "n", "[1, null]"),)),
         "a:b",
@@ -363,7 +363,7 @@ def labelled(*edits, everywhere=NOTHING, policy="override", **attributes):
     files = [step(f"f{n}", 0.0, run=label(n, **attributes)) for n in range(len(edits))]
     made = new_dimension(facts_of(*files), "run", "variable:run")
     edits_of_labels = LabelEdits(edits=edits, of_file=np.arange(len(edits)), everywhere=everywhere)
-    return dict(edits_of_labels.applied(made, np.arange(len(edits)), policy).attributes.values)
+    return dict(edits_of_labels.apply(made, np.arange(len(edits)), policy).attributes.values)
 
 
 def test_labels_get_what_files_say_and_then_what_all_say():

@@ -165,7 +165,7 @@ def wanted(hints, path, variable, **more):
     chunks = variable.chunks or tuple(max(1, n) for n in shape)
     array = Recorded.of(path, shape, chunks, variable.schema)
     asked = {"is_equal": False, "is_referenced": False, "affordable": 1 << 20, **more}
-    return hints.wanted(array, **asked)
+    return hints.choose_facts(array, **asked)
 
 
 CHARACTERS = Variable(dims=("time", "n"), values=np.full((2, 3), b"a", "S1"), chunks=(2, 3))

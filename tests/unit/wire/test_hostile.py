@@ -76,7 +76,7 @@ def seeds():
     mixed = ChunkTable.concatenate(
         [
             virtual_table(12, per_file=3, etag="x"),
-            virtual_table(12, per_file=3, last_modified=3).shifted([20]),
+            virtual_table(12, per_file=3, last_modified=3).shift([20]),
             ChunkTable.of_inline(index=np.arange(40, 44)[:, None], chunks=[b"abc"] * 4),
         ]
     )
@@ -392,7 +392,7 @@ def leads_to_one_node(out, at):
 def test_one_absurdly_long_location_among_many_takes_no_time():
     """Comparing goes word by word, as far as the longest."""
     table = ChunkTable.concatenate(
-        [virtual_table(2000), virtual_table(1, url="a://" + "x" * 4_000_000).shifted([2000])]
+        [virtual_table(2000), virtual_table(1, url="a://" + "x" * 4_000_000).shift([2000])]
     )
     raw = manifest.encode({NODE: table}).raw
     started = time.process_time()

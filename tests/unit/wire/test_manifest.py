@@ -171,7 +171,7 @@ def test_every_number_is_aligned_and_every_reference_goes_forward():
     table = ChunkTable.concatenate(
         [
             virtual_table(50, etag="x"),
-            virtual_table(50).shifted([50]),
+            virtual_table(50).shift([50]),
             ChunkTable.of_inline(index=np.arange(100, 110)[:, None], chunks=[b"abc"] * 10),
         ]
     )
@@ -383,7 +383,7 @@ def test_one_string_of_many_that_is_no_text_is_refused(in_place, at):
 def test_locations_over_1024_bytes_are_never_compressed():
     """The official client writes such and cannot read them again."""
     long = virtual_table(30, url="s3://bucket/" + "x" * 1020 + "{}")
-    short = virtual_table(30, per_file=1).shifted([30])
+    short = virtual_table(30, per_file=1).shift([30])
     table = ChunkTable.concatenate([long, short])
     refs = slowly(manifest.encode({NODE: table}, locations=ALWAYS).raw)["arrays"][0]["refs"]
     assert [row["location"] is None for row in refs] == [False] * 30 + [True] * 30

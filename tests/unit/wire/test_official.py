@@ -275,7 +275,7 @@ def mixed_table(archive, root):
         chunks=[np.full(10, n, "<i4").tobytes() for n in rows],
     )
     native = dataclasses.replace(
-        virtual.shifted([2, 0]),
+        virtual.shift([2, 0]),
         kind=np.full(10, 1, np.uint8),
         source=np.zeros(10, np.uint32),
         locations=Locations.none(),

@@ -45,7 +45,7 @@ class ChunkEntries:
     mask: NDArray[np.uint32]  # (n,) filters that were skipped
 
     @classmethod
-    def joined(cls, parts: Sequence[ChunkEntries], ndim: int) -> ChunkEntries:
+    def join(cls, parts: Sequence[ChunkEntries], ndim: int) -> ChunkEntries:
         """Join the parts of one index."""
         if len(parts) == 1:
             return parts[0]
@@ -176,7 +176,7 @@ def _runs(  # noqa: PLR0917 - two callers
     """Yield runs of entries between ``skip`` bytes and a checksum, from places ``first`` on."""
     size = skip + entries * width + CHECKSUM
     if len(at) == 1:  # most arrays are one block
-        data = np.frombuffer(space.sealed(int(at[0]), size, head), np.uint8, offset=skip)
+        data = np.frombuffer(space.read_sealed(int(at[0]), size, head), np.uint8, offset=skip)
         yield decode(data.reshape(-1, width), first + np.arange(entries))
         return
     for some, rows in space.rows(at, size):
@@ -204,7 +204,7 @@ def implicit_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries
 def list_fixed(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     """List the chunks of the fixed array whose header is at ``address``."""
     wide, long, ndim = space.address_width, space.length_width, len(grid.chunk)
-    head = space.sealed(address, 8 + long + wide + CHECKSUM, b"FAHD\0")
+    head = space.read_sealed(address, 8 + long + wide + CHECKSUM, b"FAHD\0")
     filtered, width, page_bits = head[5], head[6], head[7]
     require(filtered in (0, 1) and page_bits < 32, "a client of another kind")
     entry = EntryFormat.of(width, space, grid, filtered=bool(filtered))
@@ -212,7 +212,7 @@ def list_fixed(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     require(n == prod(grid.counts), "an array of another length")
     low, high = grid.run or (0, n)
     if head[8 + long :] == b"\xff" * wide:
-        return ChunkEntries.joined([], ndim)
+        return ChunkEntries.join([], ndim)
     require(n * width <= space.size, "an array larger than the file")
 
     def decode(rows: Rows, place: NDArray[np.int64]) -> ChunkEntries:
@@ -226,25 +226,23 @@ def list_fixed(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     if n <= page:
         at, first = np.array([block], np.int64), np.zeros(1, np.int64)
         parts = list(_runs(space, at, first, n, width, decode, prefix, len(prefix)))
-        return ChunkEntries.joined(parts, ndim)
+        return ChunkEntries.join(parts, ndim)
     # pages, of which only those in a bitmap are in use; the last one may be shorter
     count = -(-n // page)
     start = len(prefix) + -(-count // 8) + CHECKSUM
-    bitmap = space.sealed(block, start, prefix)[len(prefix) :]
+    bitmap = space.read_sealed(block, start, prefix)[len(prefix) :]
     used = np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8))[:count])
     used = used[(used * page < high) & ((used + 1) * page > low)]
     at, is_full = block + start + used * (page * width + CHECKSUM), used < count - 1
     parts = list(_runs(space, at[is_full], used[is_full] * page, page, width, decode))
     rest = n - (count - 1) * page
     parts += _runs(space, at[~is_full], used[~is_full] * page, rest, width, decode)
-    return ChunkEntries.joined(parts, ndim)
+    return ChunkEntries.join(parts, ndim)
 
 
 def extensible_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     """List the chunks of the extensible array whose header is at ``address``."""
-    return ChunkEntries.joined(
-        list(_ExtensibleArray(space, address, grid).parts()), len(grid.chunk)
-    )
+    return ChunkEntries.join(list(_ExtensibleArray(space, address, grid).parts()), len(grid.chunk))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +259,7 @@ class _ExtensibleArray:
 
     def __init__(self, space: Space, address: int, grid: ChunkGrid) -> None:
         wide, long = space.address_width, space.length_width
-        head = space.sealed(address, 12 + 6 * long + wide + CHECKSUM, b"EAHD\0")
+        head = space.read_sealed(address, 12 + 6 * long + wide + CHECKSUM, b"EAHD\0")
         filtered, width, bits, direct, least, pointers, page_bits = head[5:12]
         powers = all(n and not n & (n - 1) for n in (least, pointers))
         require(filtered in (0, 1) and powers and pointers > 1, "a client of another kind")
@@ -294,7 +292,7 @@ class _ExtensibleArray:
         entries, supers_named = self._direct * self._entry.width, len(groups) - inner
         ends = np.cumsum([len(head), entries, named * wide, supers_named * wide]).tolist()
         block = number(self._index_block, 0, wide)
-        raw = np.frombuffer(self._space.sealed(block, ends[-1] + CHECKSUM, head), np.uint8)
+        raw = np.frombuffer(self._space.read_sealed(block, ends[-1] + CHECKSUM, head), np.uint8)
         own = raw[ends[0] : ends[1]].reshape(-1, self._entry.width)
         yield self._decode(own, np.arange(self._direct, dtype=np.int64))
         blocks = raw[ends[1] : ends[2]].reshape(-1, wide)
@@ -314,7 +312,7 @@ class _ExtensibleArray:
         start = len(head) + self._offset_width
         bitmap = group.blocks * -(-pages // 8)
         length = start + bitmap + group.blocks * wide + CHECKSUM
-        raw = np.frombuffer(self._space.sealed(address, length, head), np.uint8)
+        raw = np.frombuffer(self._space.read_sealed(address, length, head), np.uint8)
         bits = np.unpackbits(raw[start : start + bitmap])[: group.blocks * pages]
         used = bits.reshape(group.blocks, pages).astype(bool) if pages else None
         yield from self._data_blocks(group, raw[start + bitmap :].reshape(-1, wide), used)

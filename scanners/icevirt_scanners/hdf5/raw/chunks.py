@@ -117,7 +117,7 @@ def list_chunks(
     )
     require(run is None or layout.kind in _RUNS, "an index that is not in the order of the grid")
     if layout.address is None:
-        return ChunkEntries.joined([], len(chunk))
+        return ChunkEntries.join([], len(chunk))
     return _READERS[layout.kind](space, layout.address, grid)
 
 

@@ -23,7 +23,7 @@ class FractalHeap:
 
     def __init__(self, space: Space, address: int) -> None:
         wide, long = space.address_width, space.length_width
-        head = space.sealed(address, 22 + 12 * long + 3 * wide + CHECKSUM, b"FRHP\0")
+        head = space.read_sealed(address, 22 + 12 * long + 3 * wide + CHECKSUM, b"FRHP\0")
         self.id_length, filters, flags = number(head, 5, 2), number(head, 7, 2), head[9]
         require(not filters, "a heap with filters")
         most_object = number(head, 10, 4)
@@ -175,7 +175,7 @@ class RecordTree:
 
     def __init__(self, space: Space, address: int) -> None:
         wide, long = space.address_width, space.length_width
-        head = space.sealed(address, 18 + wide + long + CHECKSUM, b"BTHD\0")
+        head = space.read_sealed(address, 18 + wide + long + CHECKSUM, b"BTHD\0")
         self.kind, self.record, self._depth = head[5], number(head, 10, 2), number(head, 12, 2)
         self._total = number(head, 18 + wide, long)
         require(self.record > 0, "records of another kind")
@@ -204,7 +204,7 @@ class RecordTree:
         used = end + (count + 1) * sum(widths) + CHECKSUM
         require(used <= self._node_size, "a node of another size")
         head = bytes((*(b"BTIN\0" if depth else b"BTLF\0"), self.kind))
-        node = self._space.sealed(address, used, head)
+        node = self._space.read_sealed(address, used, head)
         if not depth:
             yield node[_PREFIX:end]
             return

@@ -95,7 +95,7 @@ class Space:
         begin = self.base + address
         return begin + len(data) <= self.size and self.read(begin, len(data)) == data
 
-    def sealed(self, address: int, length: int, head: bytes) -> bytes:
+    def read_sealed(self, address: int, length: int, head: bytes) -> bytes:
         """Return a block that begins with ``head`` and ends with its checksum, without that."""
         data = self.block(address, length)
         require(data.startswith(head), f"no {head[:4]!r}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -286,6 +287,37 @@ def test_no_two_classes_have_one_name():
             for name in seen(path).classes:
                 homes.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def house() -> ModuleType:
+    """Return the program that counts the figures of the house."""
+    sys.path.insert(0, str(ROOT / ".ci"))
+    try:
+        return importlib.import_module("house")
+    finally:
+        sys.path.remove(str(ROOT / ".ci"))
+
+
+def test_functions_are_named_by_verbs():
+    """A name like ``recorded`` is a value's; ``python .ci/house.py --names`` lists the others."""
+    assert house().share_of_participles() <= 2
+
+
+def test_no_name_of_a_function_is_vague():
+    vague = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, name in house().functions()
+        if house().is_vague(name)
+    }
+    assert vague <= {"icevirt/api/dataset/records.py: made"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [("_built", True), ("recorded_at", True), ("held", True), ("build", False), ("feed", False)],
+)
+def test_a_participle_is_seen_by_its_first_word(name, is_one):
+    assert house().is_participle(name) is is_one
 
 
 def test_no_generic_dataclass_is_made_through_a_subscript():

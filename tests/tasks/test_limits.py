@@ -26,7 +26,7 @@ def stub(tmp_path, monkeypatch, in_process):
     """Install the stub scanner, and scan all files in children."""
     monkeypatch.syspath_prepend(install(tmp_path / "site"))
     registry.scanners.cache_clear()
-    monkeypatch.setattr(ScanNotes, "died_in", lambda self, parts: True)
+    monkeypatch.setattr(ScanNotes, "has_died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()
 

@@ -114,7 +114,7 @@ def opened(made: Archive, folder: Path) -> xr.Dataset:
             engine="icevirt",
             decode_times=DECODED,
             authorize_virtual_chunk_access={f"{(folder / 'in').as_uri()}/": None},
-            **made.open_all,
+            **made.opened,
         ).load()
 
 

@@ -59,7 +59,8 @@ from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import is_remembered, remember, remember_places
 from icevirt.api.trust.readable_places import ReadablePlaces, opening_of, places_named
-from icevirt.archive.reports.build import AppendReport, Progress
+from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
+from icevirt.archive.scanned import SourceFile
 from icevirt.errors import (
     AlreadyExistsError,
     CombineError,
@@ -313,7 +314,6 @@ def _append_once(
             call.storage, branch=call.commit.branch, group=call.group, catalog=call.catalog
         )
         target, record = dataset.target, dataset.record
-        last = target.last_build()
         if not record:
             replace(target, mode="w-").refuse_occupied()
         how = call.go_on(record)
@@ -327,46 +327,26 @@ def _append_once(
         recipe=None if is_as_before else call.recipe(how, record),
         about={"held": held} if held else {},
     )
-    full = NotFlat("the last build recorded no end that files can follow")
-    if tail is not None:
-        made = _append_behind(call, inputs, request, dataset, tail, starter, clock, is_again)
-        if isinstance(made, AppendReport):
-            call.remember(request.recipe, record)
-            return made
-        full = made
     with clock.phase("list"):
-        found, changed = call.compare(inputs, dataset)
+        found = None if tail is None else _compare_behind(call, inputs, dataset, tail)
+        is_known = found is not None  # without a look at the list of files
+        found, changed = (found, 0) if found is not None else call.compare(inputs, dataset)
     if not found.candidates:
         return call.report_nothing(dataset, found, changed, clock)
-    places = ReadablePlaces.of(places_named(call.files, inputs), call.authorize)
-    places.refuse_others(dataset.listing.files, repo=call.storage.url, what="append")
-    what = [f"append {plural(len(found.added), 'file')}"] if found.added else []
-    what += [f"replace {plural(len(found.corrected), 'file')}"] if found.corrected else []
-    message = how.commit.message
-    message = ", ".join(what).capitalize() if message is None else message
-    request = replace(
-        request,
-        commit=replace(how.commit, message=message),
-        recipe=request.recipe or call.recipe(how, record),
-        also=dataset.scans_alike(how) if record else (),
-        follows=None if last is None else str(last.id),
-    )
-    looks = chain([found], (call.compare(inputs, dataset)[0] for _ in count()))
-
-    def change() -> DatasetChange:
-        now = next(looks)
-        return DatasetChange(
-            listing=dataset.listing, bad=dataset.bad, added=now.added, replaced=now.corrected
-        )
-
-    try:
-        report = commit_change(request, change, starter, clock)
-    except CombineError as error:
-        if record:
-            error.fixes = tuple(map(_changing_what_is_there, error.fixes))
-            error.do = f"{error.do} Nothing was appended.".strip()
-            error.facts |= {"new_files": [file.url for file in found.added[:_SHOWN]]}
-        raise
+    full = NotFlat("the last build recorded no end that files can follow")
+    if is_known and tail is not None:
+        made = _append_behind(call, found.added, request, dataset, tail, starter, clock, is_again)
+        if not isinstance(made, NotFlat):
+            call.remember(request.recipe, record)
+            tell_committed(made)
+            return AppendReport(**facts_of(made), **_count(found), flat=True)
+        full = made
+    elif tail is not None:
+        full = NotFlat("files changed since they were appended, or are not in the index")
+    if record:
+        request = replace(request, also=dataset.scans_alike(how))
+    request = replace(request, recipe=request.recipe or call.recipe(how, record))
+    report = _append_anywhere(call, inputs, request, dataset, found, starter, clock)
     tell_committed(report)
     call.remember(request.recipe, record)
     if record:
@@ -379,47 +359,89 @@ def _append_once(
     return AppendReport(**said, **_count(found) | {"files_replaced": len(found.corrected)})
 
 
-def _append_behind(  # noqa: PLR0917 - an append, and what it stands on
+def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on
     call: _Call,
     inputs: Inputs | None,
+    request: Request,
+    dataset: Dataset,
+    found: FileDifferences,
+    starter: ExecutorStarter,
+    clock: Clock,
+) -> BuildReport:
+    """Append wherever files belong, by a plan of all files."""
+    places = ReadablePlaces.of(places_named(call.files, inputs), call.authorize)
+    places.refuse_others(dataset.listing.files, repo=call.storage.url, what="append")
+    what = [f"append {plural(len(found.added), 'file')}"] if found.added else []
+    what += [f"replace {plural(len(found.corrected), 'file')}"] if found.corrected else []
+    message = request.commit.message
+    message = ", ".join(what).capitalize() if message is None else message
+    request = replace(
+        request,
+        commit=replace(request.commit, message=message),
+        follows=dataset.target.last_id,
+    )
+    looks = chain([found], (call.compare(inputs, dataset)[0] for _ in count()))
+
+    def change() -> DatasetChange:
+        now = next(looks)
+        return DatasetChange(
+            listing=dataset.listing, bad=dataset.bad, added=now.added, replaced=now.corrected
+        )
+
+    try:
+        return commit_change(request, change, starter, clock)
+    except CombineError as error:
+        if dataset.record:
+            error.fixes = tuple(map(_changing_what_is_there, error.fixes))
+            error.do = f"{error.do} Nothing was appended.".strip()
+            error.facts |= {"new_files": [file.url for file in found.added[:_SHOWN]]}
+        raise
+
+
+def _compare_behind(
+    call: _Call, inputs: Inputs | None, dataset: Dataset, tail: TailState
+) -> FileDifferences | None:
+    """Compare the files that were named with those of the dataset without the list of these.
+
+    Returns:
+        None if the list has to be read.
+    """
+    given = () if inputs is None else tuple(outside(call.storage, inputs.files()))
+    found = compare_by_index(call.storage, tail.pieces, tail.files, given)
+    if found is None or not found.added:
+        return found
+    new = tuple(file for file in found.added if file.url not in dataset.excluded)
+    return replace(found, added=new, excluded=len(found.added) - len(new))
+
+
+def _append_behind(  # noqa: PLR0917 - an append, and what it stands on
+    call: _Call,
+    new: tuple[SourceFile, ...],
     request: Request,
     dataset: Dataset,
     tail: TailState,
     starter: ExecutorStarter,
     clock: Clock,
     is_again: bool,
-) -> AppendReport | NotFlat:
+) -> BuildReport | NotFlat:
     """Append behind the last step without a look at the other files, if that can be."""
-    with clock.phase("list"):
-        given = () if inputs is None else tuple(outside(call.storage, inputs.files()))
-        found = compare_by_index(call.storage, tail.pieces, tail.files, given)
-        if found is None:
-            return NotFlat("files changed since they were appended, or are not in the index")
-        if found.added:
-            new = tuple(file for file in found.added if file.url not in dataset.excluded)
-            found = replace(found, added=new, excluded=len(found.added) - len(new))
-    if not found.added:
-        return call.report_nothing(dataset, found, 0, clock)
-    is_many, scanned = len(found.added) > FEW, 0
+    is_many, scanned = len(new) > FEW, 0
     if is_many or is_again:
         request = replace(request, also=identities_in(call.catalog, request.options))
     if is_many:
-        scan = request.scan(found.added)
+        scan = request.scan(new)
         executor = starter.start(scan.files, call.storage)
         with clock.phase("scan"):
             scanned = scan_missing(executor, scan)
     made = flat_append(
         request,
-        found.added,
+        new,
         target=dataset.target,
         clock=clock,
         tail=tail,
         scanned_before=is_many or is_again,
     )
-    if isinstance(made, NotFlat):
-        return replace(made, scanned=scanned) if is_many else made
-    tell_committed(made)
-    return AppendReport(**facts_of(made), **_count(found), flat=True)
+    return replace(made, scanned=scanned) if is_many and isinstance(made, NotFlat) else made
 
 
 def _count(found: FileDifferences) -> dict[str, Any]:

@@ -84,6 +84,12 @@ class Request:
         return cls(choices=choices, commit=commit, options=options, spec=spec, **more)
 
     @property
+    def kept_catalog(self) -> Storage:
+        """The catalog, which only a build may lack."""
+        assert self.catalog is not None, "a catalog is named, or the build has one"
+        return self.catalog
+
+    @property
     def recorded(self) -> dict[str, JSON]:
         """What decides about the plan beside the options of the scan, as a snapshot records it."""
         lasting = self.spec.dimension_rules.lasting
@@ -115,12 +121,10 @@ class Request:
         self, files: Iterable[SourceFile], *, catalog: Storage | None = None, bad: int = 0
     ) -> Scan:
         """Return the scan of files into a catalog, by default that of the request."""
-        catalog = self.catalog if catalog is None else catalog
-        assert catalog is not None, "a catalog is named, or the build has one"
         return Scan(
             files=files if isinstance(files, SourceFiles) else SourceFiles(files),
             options=self.options,
-            catalog=catalog,
+            catalog=self.kept_catalog if catalog is None else catalog,
             max_bad_files=bad,
             progress=self.progress,
             limits=self.choices.scan.limits,

@@ -187,6 +187,12 @@ class Target:
         last = self.last_build()
         return None if last is None else provenance_of(last, self.group)
 
+    @property
+    def last_id(self) -> str | None:
+        """The snapshot of the last build of the group; None where there is none."""
+        last = self.last_build()
+        return None if last is None else str(last.id)
+
     def find_held_back(self) -> tuple[str, bool]:
         """Return the name of the list of files that are held back, and whether they were tried.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ from icevirt.api.dataset.replacing import OF_OTHERS
 from icevirt.api.dataset.scanning import Scan, scan_and_infer, scan_missing
 from icevirt.api.dataset.target import Target
 from icevirt.archive.catalog import path_of
-from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.plan import BuildPlan, FileRows
+from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.reports.upkeep import FileHeldBack
 from icevirt.archive.scanned import SourceFile, SourceFiles
@@ -35,9 +34,7 @@ from icevirt.errors import (
 )
 from icevirt.execution.executor import Executor
 from icevirt.execution.executor import describe_jobs as stage_of
-from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.schedule.cost_estimate import costs_of
-from icevirt.storage.protocol import Storage
 from icevirt.tasks.compare_files import AlikeTask, find_alike
 
 MISFITS = (CombineError, PlanChangedError, UnsupportedError)
@@ -56,21 +53,8 @@ _TRIALS = 200  # plans of one update
 _KIND = 4  # files of one kind that are worth being tried together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """What a dataset of some files would be."""
-
-    plan: BuildPlan
-    facts: CatalogFacts
-
-    @property
-    def ends(self) -> dict[str, list[str]]:
-        """The first and the last label along each dimension."""
-        return labels_at_ends(self.plan, self.facts)
-
-
-def try_files(executor: Executor, request: Request, files: SourceFiles, target: Target) -> Trial:
-    """Plan a dataset of files, as a build does.
+def try_files(executor: Executor, request: Request, files: SourceFiles, target: Target) -> Planned:
+    """Plan a dataset of files, as a build does, and hold it against what is there.
 
     Raises:
         CombineError: They do not combine.
@@ -88,7 +72,7 @@ def try_files(executor: Executor, request: Request, files: SourceFiles, target: 
         executor=executor.name,
         difference=replacing.difference(),
     )
-    return Trial(plan=plan, facts=facts)
+    return replace(planned, plan=plan)
 
 
 def plan_dataset(
@@ -97,12 +81,6 @@ def plan_dataset(
     """Plan a dataset of files as the build of an id does; raises as `tried`, but for losses."""
     scan, _ = scan_and_infer(executor, request.scan(files), request.choices.inferring)
     return plan_files(request, executor, scan, target, build_id=build_id, explains=False)
-
-
-def catalog_of(request: Request) -> Storage:
-    """Return the catalog of an update, which always has one."""
-    assert request.catalog is not None
-    return request.catalog
 
 
 def scan_files_of(
@@ -174,10 +152,10 @@ def find_same_layout(
     rows = [FileRows(parts=each.parts, part=each.part, row=each.row) for each in both]
     piles = [there[at : at + _PER_TASK] for at in range(0, len(there), _PER_TASK)]
     tasks = [
-        AlikeTask(before=rows[0].take(pile), now=rows[1].take(pile), catalog=catalog_of(request))
+        AlikeTask(before=rows[0].take(pile), now=rows[1].take(pile), catalog=request.kept_catalog)
         for pile in piles
     ]
-    with stage_of(f"compare: {plural(len(there), 'file')}", catalog_of(request).url):
+    with stage_of(f"compare: {plural(len(there), 'file')}", request.kept_catalog.url):
         found = executor.run(find_alike, tasks) if tasks else []
     return frozenset(
         pairs[at][1].url
@@ -197,7 +175,7 @@ def kinds(request: Request, files: Sequence[SourceFile]) -> list[list[SourceFile
     for number in np.unique(known.part[known.part >= 0]).tolist():
         place = {int(known.row[at]): at for at in np.flatnonzero(known.part == number).tolist()}
         path = path_of("arrays", known.parts[number])
-        table = read_table(catalog_of(request), path, ["row", "path", "schema", "shape"])
+        table = read_table(request.kept_catalog, path, ["row", "path", "schema", "shape"])
         for row in table.to_pylist():
             if (at := place.get(row["row"])) is not None:
                 names = ArraySchema.loads(row["schema"]).dimension_names

@@ -53,6 +53,7 @@ from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.errors import IcevirtError, InvalidInputError, PlanChangedError, ScanError
 from icevirt.execution.executor import Executor
 from icevirt.model.json import JSON
+from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.remedies import of_arguments
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.protocol import Storage
@@ -180,14 +181,13 @@ class DatasetUpdate:
         removed = gone if call.vanished == "remove" else frozenset()
         corrected = frozenset(file.url for file in found.corrected)
         absent = (dataset.absent | (gone - removed)) - corrected
-        last = dataset.target.last_build()
         request = dataset.request(
             replace(options, commit=commit),
             progress=clock.step,
             recipe=how.recipe,
             absent=absent,
             also=dataset.scans_alike(options),
-            follows=None if last is None else str(last.id),
+            follows=dataset.target.last_id,
             expected=frozenset(
                 ({"steps"} if removed or call.rules else set())
                 | ({OTHERS} if call.drop_others else set())
@@ -358,7 +358,11 @@ class DatasetUpdate:
         files = self._change(self._left(held)).files()
         with self.clock.phase("plan"):
             trial = try_files(executor, self.request, files, self.dataset.target)
-        return replace(self.report(held), plan=trial.plan, ends=self._ends(trial.ends))
+        return replace(
+            self.report(held),
+            plan=trial.plan,
+            ends=self._ends(labels_at_ends(trial.plan, trial.facts)),
+        )
 
     def _commit_held(self, held: _Held) -> UpdateReport:
         """Return the report where nothing is committed, but perhaps what is held back."""

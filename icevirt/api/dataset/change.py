@@ -15,7 +15,7 @@ from typing import Any
 from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.dataset.files_held import CATALOG, files_of_build, identities_in
-from icevirt.api.dataset.left_out import excluded_from
+from icevirt.api.dataset.left_out import find_excluded
 from icevirt.api.dataset.records import (
     KeptRecipe,
     absent_in,
@@ -194,7 +194,7 @@ class Dataset:
     def excluded(self) -> frozenset[str]:
         """URLs of files that must not be added."""
         target = self.target
-        return excluded_from(target.storage, branch=target.branch, group=target.group)
+        return find_excluded(target.storage, branch=target.branch, group=target.group)
 
     def request(self, how: Continued, **more: Any) -> Request:
         """Return the request of a commit that goes on with it; ``more`` are fields of a request."""

@@ -153,7 +153,7 @@ def look_at_others(
     notes = beside(job, plan, growth, job.tip)
     edited: dict[str, str] = dict(job.record.get("edited", {}))
     if job.last.id != job.target.tip or isinstance(job.last, RecordedBuild):
-        edited |= _edited(job, plan)
+        edited |= _find_edited(job, plan)
     return notes, edited
 
 
@@ -183,7 +183,7 @@ def beside(job: Appending, plan: BuildPlan, growth: Lengthened, tip: Snapshot) -
     return (note,) if kept else ()
 
 
-def _edited(job: Appending, plan: BuildPlan) -> dict[str, str]:
+def _find_edited(job: Appending, plan: BuildPlan) -> dict[str, str]:
     """Return what others changed of the dataset's arrays since the last append, by path."""
     claim = Claim(
         group=job.target.group,

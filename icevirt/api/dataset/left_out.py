@@ -90,7 +90,7 @@ def exclusions(storage: Storage) -> Iterator[tuple[str, ExclusionNote]]:
         yield info.path, note
 
 
-def excluded_from(storage: Storage, *, branch: str, group: str) -> frozenset[str]:
+def find_excluded(storage: Storage, *, branch: str, group: str) -> frozenset[str]:
     """Return the URLs of files that must not be added to a dataset.
 
     Raises:

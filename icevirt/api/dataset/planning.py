@@ -277,7 +277,7 @@ def try_fixes(
     found: list[Fix] = []
     for fix in error.fixes:
         is_known = fix.first or fix.without or not fix.arguments or is_tried(fix)
-        made = fix if is_known else left.completed(fix, error.what, _DEEP)
+        made = fix if is_known else left.complete(fix, error.what, _DEEP)
         if made is not None and not any(_holds(made.arguments, each.arguments) for each in found):
             found.append(made)
     return found, left.why_not
@@ -321,7 +321,7 @@ class _Attempts:
         self._refusal, self._left, self._do = refusal, most, do
         self.why_not = ""  # of the first that leads nowhere
 
-    def completed(self, fix: Fix, before: str, depth: int) -> Fix | None:
+    def complete(self, fix: Fix, before: str, depth: int) -> Fix | None:
         """Return a fix with what else it takes; None where nothing is known to help.
 
         Args:
@@ -345,7 +345,7 @@ class _Attempts:
             if _contradicts(further, fix):
                 continue
             if not (further.first or further.without) and both.arguments != fix.arguments:
-                found = self.completed(both, error.what, depth - 1)
+                found = self.complete(both, error.what, depth - 1)
                 if found is not None:
                     return found
         if not self.why_not and isinstance(error, CombineError):

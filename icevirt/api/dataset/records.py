@@ -306,7 +306,7 @@ def describe_arrays(build: Snapshot, group: str) -> Said:
     }
 
 
-def changed_arrays(
+def find_changed_arrays(
     build: Snapshot, now: Snapshot, group: str
 ) -> tuple[frozenset[ObjectId8], frozenset[ObjectId8]]:
     """Return the arrays with other shapes, and those with other manifests, than a build made."""

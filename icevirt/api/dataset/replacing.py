@@ -67,12 +67,12 @@ class Replacing:
         """zarr.json of the plan's arrays, by path."""
         return {array.path: array.zarr_json for array in self.plan.arrays}
 
-    def settled(self) -> KeptNodes:
+    def settle(self) -> KeptNodes:
         """Return which nodes below the group are kept, replaced and deleted."""
         base = self.target.snapshot()
         return settle_base(base, self.claim, groups=self.plan.groups, arrays=self.arrays)
 
-    def kept_attributes(self) -> dict[str, list[str]]:
+    def find_kept_attributes(self) -> dict[str, list[str]]:
         """Return the attributes of groups that stay, by path, for the next build to know them."""
         base = self.target.snapshot()
         found: dict[str, list[str]] = {}
@@ -90,7 +90,7 @@ class Replacing:
         base, last = self.target.snapshot(), self.target.last_build()
         if last is None and next(iter(base.below(self.claim.group)), None) is None:
             return None
-        found = self.settled()
+        found = self.settle()
         record = None if last is None else provenance_of(last)
         own = {
             node.path: node.user_data
@@ -154,7 +154,7 @@ class Replacing:
         """Say in the build's report what stays, and what of others' work goes."""
         if not self.claim.replaces:
             return ()
-        found = self.settled()
+        found = self.settle()
         undone = tuple(change.what for change in self._undone())
         if not found.kept:
             return undone
@@ -163,7 +163,7 @@ class Replacing:
         text = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}{more}"
         return (text, *undone)
 
-    def relabelled(self, arrays: Mapping[str, BuiltArray]) -> Replacing:
+    def mark_relabelled(self, arrays: Mapping[str, BuiltArray]) -> Replacing:
         """Note which coordinates of nodes that stay are no longer what they were.
 
         What stays is labelled by coordinates of the build. Their values are known when they are
@@ -175,7 +175,7 @@ class Replacing:
         assets = Assets(self.target.storage)
         changed = frozenset(
             path
-            for path in coordinates_of(base, self.claim, self.settled(), planned)
+            for path in coordinates_of(base, self.claim, self.settle(), planned)
             if not has_same_values(assets, base.node(path), arrays[path])
         )
         return replace(self, claim=replace(self.claim, relabelled=changed))

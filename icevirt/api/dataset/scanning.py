@@ -258,7 +258,7 @@ def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: Lac
         for run in np.split(order, cuts):
             yield FactsTask(
                 part=files.parts[int(files.part[lacking.file[run[0]]])],
-                files=tuple(_wanted_of(files, lacking, run)),
+                files=tuple(_group_wanted(files, lacking, run)),
                 options=options,
                 catalog=job.catalog,
                 access=in_force(),
@@ -270,7 +270,7 @@ def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: Lac
         executor.run(run_take_facts, tasks(), storage=job.catalog)
 
 
-def _wanted_of(
+def _group_wanted(
     files: FileColumns, lacking: LackingFacts, run: NDArray[np.int64]
 ) -> Iterator[WantedFacts]:
     """Yield the files of a part, with the facts that are lacking of each."""

@@ -131,14 +131,14 @@ def read_tail(storage: Storage, name: str) -> TailState | None:
     except ObjectNotFoundError:
         return None
     if name_of(raw) != name:
-        raise _damaged(path, "its bytes do not agree with its name")
+        raise _damage_error(path, "its bytes do not agree with its name")
     try:
-        return _unpacked(raw)
+        return _unpack(raw)
     except (ValueError, TypeError, KeyError, zipfile.BadZipFile, AttributeError) as error:
-        raise _damaged(path, str(error)) from error
+        raise _damage_error(path, str(error)) from error
 
 
-def _damaged(path: str, cause: str) -> FormatError:
+def _damage_error(path: str, cause: str) -> FormatError:
     return FormatError(
         "what a dataset's last append recorded is damaged",
         do=f"Delete {path} in the repository; the next append then plans from all files.",
@@ -169,7 +169,7 @@ def pack(state: TailState) -> bytes:
     return sink.getvalue()
 
 
-def _unpacked(raw: bytes) -> TailState:
+def _unpack(raw: bytes) -> TailState:
     with zipfile.ZipFile(io.BytesIO(raw)) as file:
         if sum(info.file_size for info in file.infolist()) > _MOST:
             raise ValueError("it is too large")

@@ -16,10 +16,10 @@ from icevirt.api.dataset.records import (
     RecordedBuild,
     Said,
     as_build,
-    changed_arrays,
     describe_arrays,
     digest_of,
     find_build,
+    find_changed_arrays,
     holds_any_of,
     likeness,
     provenance_of,
@@ -168,7 +168,7 @@ class Target:
         said: Said = {}
         if found is not None and holds_any_of(found, snapshot, self.group):
             made = Assets(self.storage).snapshot(found.id)
-            longer, moved = changed_arrays(made, snapshot, self.group)
+            longer, moved = find_changed_arrays(made, snapshot, self.group)
             if not longer and moved <= self.find_rearranged(found, moved):
                 return found
             said = describe_arrays(made, self.group)

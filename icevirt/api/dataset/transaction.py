@@ -444,7 +444,7 @@ def _run(  # noqa: PLR0917 - a build, and what it is made of
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
         recorded = _record_of(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
-        recorded |= {"kept": replacing.kept_attributes(), **request.about, "ends": labels}
+        recorded |= {"kept": replacing.find_kept_attributes(), **request.about, "ends": labels}
         if storing.forms:
             recorded["stored"] = record_forms(storing.forms)
         if request.recipe is not None:

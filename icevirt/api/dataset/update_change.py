@@ -228,7 +228,7 @@ class DatasetUpdate:
             return few
         count, held = self._scan()
         count += few.scanned
-        refused = self._refused_before(held)
+        refused = self._find_refused(held)
         made = self._commit_without_plan(held, refused)
         if made is not None:
             return replace(made, files_scanned=count)
@@ -251,7 +251,7 @@ class DatasetUpdate:
         try:
             return make(held)
         except MISFITS as error:
-            if not self._left(held) or not is_misfit(error):
+            if not self._pick_accepted(held) or not is_misfit(error):
                 raise
             with self.clock.phase("plan"):
                 try:
@@ -268,7 +268,7 @@ class DatasetUpdate:
         if refused and not self._differs((*held, *refused)) and self._is_as_tried:
             return self._commit_held((*held, *refused))  # as they are, they are refused again
         outs = [held, (*held, *refused)] if refused else [held]
-        for out in outs if not self._superseded(self._left(held)) else ():
+        for out in outs if not self._find_superseded(self._pick_accepted(held)) else ():
             made = self._append(out, scanned_before=True)
             if isinstance(made, UpdateReport):
                 return made
@@ -290,9 +290,9 @@ class DatasetUpdate:
 
     def _append(self, out: _Held, *, scanned_before: bool = False) -> UpdateReport | NotFlat:
         """Append files behind the last step, if nothing else is to be done."""
-        accepted = self._left(out)
+        accepted = self._pick_accepted(out)
         is_more = self.call.dry_run or self._is_more_than_new or not accepted
-        if is_more or self._superseded(accepted):
+        if is_more or self._find_superseded(accepted):
             return NotFlat("there is more to be done than to append files")
         report = self.report(out)
         made = flat_append(
@@ -323,7 +323,7 @@ class DatasetUpdate:
     def _misfits(self, held: Sequence[FileHeldBack]) -> list[FileHeldBack]:
         """Return the candidates that the dataset cannot hold."""
         refused = {each.url for each in self.before if each.code != UNTRIED}
-        left = sorted(self._left(held), key=lambda file: file.url in refused)
+        left = sorted(self._pick_accepted(held), key=lambda file: file.url in refused)
         executor = self._start(left)
 
         def fits(accepted: Sequence[SourceFile]) -> IcevirtError | None:
@@ -341,7 +341,7 @@ class DatasetUpdate:
     def _commit(self, held: _Held) -> UpdateReport:
         if not self._differs(held):
             return self._commit_held(held)
-        change = self._change(self._left(held))
+        change = self._change(self._pick_accepted(held))
         if not len(change.kept.files) and not change.files():
             raise InvalidInputError(
                 "no file of the dataset is left",
@@ -355,7 +355,7 @@ class DatasetUpdate:
 
     def _plan(self, held: _Held) -> UpdateReport:
         executor = self._start(self.found.candidates)
-        files = self._change(self._left(held)).files()
+        files = self._change(self._pick_accepted(held)).files()
         with self.clock.phase("plan"):
             trial = try_files(executor, self.request, files, self.dataset.target)
         return replace(
@@ -384,9 +384,9 @@ class DatasetUpdate:
 
     # -- what is decided -------------------------------------------------------------------------
 
-    def _refused_before(self, held: Sequence[FileHeldBack]) -> tuple[FileHeldBack, ...]:
+    def _find_refused(self, held: Sequence[FileHeldBack]) -> tuple[FileHeldBack, ...]:
         """Return what did not fit before, of the files that could be scanned and are the same."""
-        left = {(file.url, file.size, file.last_modified) for file in self._left(held)}
+        left = {(file.url, file.size, file.last_modified) for file in self._pick_accepted(held)}
         return tuple(
             each
             for each in self.before
@@ -408,18 +408,18 @@ class DatasetUpdate:
         commit = replace(self.request.commit, message=message)
         return replace(self.request, about=about, commit=commit)
 
-    def _left(self, held: Sequence[FileHeldBack]) -> list[SourceFile]:
+    def _pick_accepted(self, held: Sequence[FileHeldBack]) -> list[SourceFile]:
         """Return the candidates that are not held back."""
         out = {each.url for each in held}
         return [file for file in self.found.candidates if file.url not in out]
 
     def _differs(self, held: Sequence[FileHeldBack]) -> bool:
         """Say whether there is anything to commit beside what is held back."""
-        accepted = self._left(held)
-        is_more = accepted or self.removed or self._superseded(accepted)
+        accepted = self._pick_accepted(held)
+        is_more = accepted or self.removed or self._find_superseded(accepted)
         return bool(is_more) or self.absent != self.dataset.absent
 
-    def _superseded(self, accepted: Sequence[SourceFile]) -> dict[str, str]:
+    def _find_superseded(self, accepted: Sequence[SourceFile]) -> dict[str, str]:
         """Return the files that leave the dataset for their final versions."""
         if not self.call.rules:
             return {}
@@ -441,7 +441,7 @@ class DatasetUpdate:
             bad=dataset.bad,
             added=[file for file in accepted if file.url in added],
             replaced=[file for file in accepted if file.url not in added],
-            removed=gone.union(self._superseded(accepted)),
+            removed=gone.union(self._find_superseded(accepted)),
         )
         if others := [file for file in self._elsewhere if file.url not in change.removed]:
             raise self.how.places.refusal(others, repo=self.call.storage.url, what="update")
@@ -455,10 +455,10 @@ class DatasetUpdate:
 
     def report(self, held: Sequence[FileHeldBack]) -> UpdateReport:
         """Return what is known before anything is committed."""
-        left = self._left(held)
+        left = self._pick_accepted(held)
         accepted = {file.url for file in left}
         added = sum(file.url in accepted for file in self.found.added)
-        gone = self._superseded(left).keys() & {*self.dataset.listing.files.urls}
+        gone = self._find_superseded(left).keys() & {*self.dataset.listing.files.urls}
         return report_nothing(
             self.call,
             self.dataset,

@@ -242,7 +242,7 @@ def commit(
         PlanChangedError: What would stay has other labels now.
     """
     target, plan = replacing.target, replacing.plan
-    replacing = replacing.relabelled(arrays)
+    replacing = replacing.mark_relabelled(arrays)
     replacing.refuse_losses(allowed=allow_changes, expected=expected)
     keep_record(target.storage, metadata[METADATA], groups=plan.groups, arrays=arrays)
     return BuildCommit(

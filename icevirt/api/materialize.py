@@ -178,7 +178,7 @@ def materialize(
 
 
 def _bytes(session: Session, made: ArrayNode) -> int:
-    from icevirt.access.store.arrays import open_array
+    from icevirt.access.columns.stored_array import open_array
 
     return math.prod(made.shape) * open_array(session, made.path).dtype.itemsize
 

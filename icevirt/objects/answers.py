@@ -414,21 +414,21 @@ class Staleness:
             verifiable=self._verifiable, unverifiable=self._unverifiable, stale=self._stale
         )
 
-    def count(self, *, is_verifiable: bool) -> None:
-        """Count a chunk whose reference was looked at."""
+    def count(self, chunks: int, *, is_verifiable: bool) -> None:
+        """Count chunks whose references were looked at."""
         with self._lock:
-            self._verifiable += is_verifiable
-            self._unverifiable += not is_verifiable
+            self._verifiable += chunks * is_verifiable
+            self._unverifiable += chunks * (not is_verifiable)
 
-    def treat(self, change: StorageError) -> None:
-        """Treat a file that is not what was scanned.
+    def treat(self, change: StorageError, chunks: int = 1) -> None:
+        """Treat a file that is not what was scanned, of which so many chunks are read.
 
         Raises:
             StorageError: The change, where that is the policy.
         """
         location = change.facts.get("location")
         with self._lock:
-            self._stale += 1
+            self._stale += chunks
             is_news = location not in self._reported
             self._reported.add(location)
         if self.on_stale == "raise":

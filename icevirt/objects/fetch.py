@@ -72,9 +72,10 @@ def read(
     except IcevirtError:
         raise
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise answers.not_found(grant.url) from error
+        raise answers.not_found(grant.url) from error.with_traceback(None)
     except OSError as error:
-        raise answers.unreadable_file(grant.url, reason=error.strerror) from error
+        reason = error.strerror
+        raise answers.unreadable_file(grant.url, reason=reason) from error.with_traceback(None)
     if (change := compare_with_scan(grant, checksum, stat)) is not None:
         on_stale(change)
     if len(body) < length:

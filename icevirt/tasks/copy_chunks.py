@@ -17,7 +17,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.access.store.arrays import decoding, open_array
+from icevirt.access.columns.stored_array import open_array
 from icevirt.access.store.locating import ReferenceLocator, wait_for_all
 from icevirt.errors import BuildError, InvalidInputError
 from icevirt.ids import ObjectId12
@@ -154,8 +154,8 @@ def encode_chunks(task: CopyTask) -> Copied:
     kept = KeptChunks(task.repo, node.path, task.inline_threshold)
 
     def values(region: tuple[slice, ...]) -> NDArray[Any]:
-        with decoding(array), naming_variable(node):
-            return np.asarray(array[region])
+        with naming_variable(node):
+            return array[region]
 
     table = encode_box(values, array.dtype, task.zarr_json, task.box, kept)
     return Copied(

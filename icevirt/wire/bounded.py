@@ -19,11 +19,16 @@ import lzma
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import IO, Any, Self
 
+import deflate
+import numpy as np
 import zstandard
+from numpy.typing import NDArray
 from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 from zarr.core.array import AsyncArray
@@ -32,7 +37,7 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
 
-type Decode = Callable[[bytes, int, Mapping[str, Any]], bytes | None]
+type Decode = Callable[[bytes, int, Mapping[str, Any]], bytes | bytearray | None]
 """Takes encoded bytes, a limit and the codec's configuration.
 
 Returns the decoded bytes, or None: the codec itself may decode, they are within the limit.
@@ -42,6 +47,7 @@ _BLOSC_HEADER = struct.Struct("<4B3I")  # versions, flags, item size; decoded, b
 _LZ4_HEADER = struct.Struct("<I")
 _PART = 1 << 20
 _SLACK = 64 * 1024
+_AT_ONCE = 64 * 1024 * 1024  # bytes that are set aside for a chunk before it is decoded
 _COUNT = struct.Struct("<I")
 _INDEX_ENTRY = 16  # bytes for each chunk of a shard: offset and length
 # text has no declared size: what a chunk may hold beside this much for each item
@@ -214,6 +220,56 @@ class _Shards(ShardingCodec):
         object.__setattr__(self, "codecs", limit_codecs(self.codecs))
 
 
+# -- one chunk, without a pipeline ----------------------------------------------------------------
+
+
+def decoding_step(codec: Any, chunk: ArraySpec) -> Callable[[Any], Any]:
+    """Return what undoes one codec of a chain of `bound_codecs`, from bytes to bytes."""
+    if isinstance(codec, _Compressor):
+        config = getattr(codec.codec, "codec_config", {})
+        return partial(_decompress, codec, chunk, codec.limit.of(chunk), config)
+    if _name(codec) == "numcodecs.shuffle" and codec.codec_config.get("elementsize", 0) > 1:
+        return Unshuffle(codec.codec_config["elementsize"])
+    return partial(_undo, codec, chunk)
+
+
+def _decompress(
+    codec: _Compressor, chunk: ArraySpec, limit: int, config: Mapping[str, Any], raw: Any
+) -> Any:
+    found = codec.decode_within(raw, limit, config)
+    return _undo(codec.codec, chunk, raw) if found is None else found
+
+
+def _undo(codec: Any, chunk: ArraySpec, raw: Any) -> Any:
+    buffer = chunk.prototype.buffer.from_bytes(raw)
+    return codec._decode_sync(buffer, chunk).as_numpy_array()  # noqa: SLF001
+
+
+class Unshuffle:
+    """Puts the bytes of elements together, which HDF5's shuffle filter stores apart.
+
+    One byte of all elements at a time is several times faster than a transposition.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size  # bytes of an element
+
+    def __call__(self, raw: Any) -> Any:
+        """Return the bytes of a chunk; what is behind the last whole element stays as it is."""
+        whole = len(raw) - len(raw) % self.size
+        if whole == len(raw):
+            return self.of_chunks(raw, 1)
+        return self.of_chunks(raw[:whole], 1).tobytes() + bytes(raw[whole:])
+
+    def of_chunks(self, raw: Any, chunks: int) -> NDArray[np.uint8]:
+        """Return the bytes of chunks of one length, of whole elements, one behind the other."""
+        shuffled = np.frombuffer(raw, np.uint8).reshape(chunks, self.size, -1)
+        found = np.empty((chunks, shuffled.shape[2], self.size), np.uint8)
+        for at in range(self.size):
+            found[:, :, at] = shuffled[:, at]
+        return found.reshape(-1)
+
+
 # -- decompressing up to a limit ------------------------------------------------------------------
 
 
@@ -236,7 +292,10 @@ def limit_of_encoder(name: str, limit: int) -> int:
     return limit + limit // 8 + _SLACK
 
 
-def _zlib(raw: bytes, limit: int, _config: Mapping[str, Any]) -> bytes:
+def _zlib(raw: bytes, limit: int, _config: Mapping[str, Any]) -> bytes | bytearray:
+    if 0 < limit <= _AT_ONCE:
+        with suppress(deflate.DeflateError):  # zlib decodes what is odd, or says what is wrong
+            return deflate.zlib_decompress(raw, limit)
     stream = zlib.decompressobj()
     found = stream.decompress(raw, limit + 1)
     if len(found) <= limit and not stream.eof:

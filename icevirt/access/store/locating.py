@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from icevirt.connect import urls
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.objects import fetch
-from icevirt.objects.answers import Body, Checksum, Staleness
+from icevirt.objects.answers import Body, Checksum, Staleness, refuse
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
@@ -28,6 +29,7 @@ from icevirt.storage.local import LocalStorage
 if TYPE_CHECKING:  # what speaks to servers is imported for the first range of one
     from typing_extensions import TypeIs
 
+    from icevirt.errors import StorageError
     from icevirt.objects.authorize import Authorizer, LocalGrant
     from icevirt.objects.remote import RemoteObject, RemoteRange
     from icevirt.repo.reader import FoundChunks
@@ -59,6 +61,11 @@ class ReferenceLocator:
         is_local = isinstance(storage, LocalStorage) and not self._assets.compares
         return urls.local_path(storage.url) if is_local else None
 
+    @property
+    def has_local_storage(self) -> bool:
+        """Whether native chunks are files of this machine."""
+        return self._root is not None
+
     @cached_property
     def _source(self) -> Callable[[str, str, int], File]:
         return lru_cache(_FILES)(self._open)
@@ -74,8 +81,11 @@ class ReferenceLocator:
         source = int(table.source[row])
         offset = int(table.offset[row]) + start
         kind = int(table.kind[row])
-        known = self._file(table.locations, source) if kind == ChunkType.virtual else None
-        return self._range(table, kind, known or source, offset, end - start)
+        if kind != ChunkType.virtual:
+            return self.range_of(table, kind, source, offset, end - start)
+        file = self.file(table.locations, source)
+        self.count(file)
+        return self.range_of(table, kind, file, offset, end - start)
 
     def fill(
         self,
@@ -93,12 +103,15 @@ class ReferenceLocator:
         ):
             if kind == ChunkType.uninitialized:
                 continue
-            if kind == ChunkType.virtual and source not in files:
-                files[source] = self._file(found.locations, source)
-            known = files[source] if kind == ChunkType.virtual else source
-            ranges[row] = self._range(found, kind, known, offset, length)
+            known: File | int = source
+            if kind == ChunkType.virtual:
+                if source not in files:
+                    files[source] = self.file(found.locations, source)
+                known = files[source]
+                self.count(known)
+            ranges[row] = self.range_of(found, kind, known, offset, length)
 
-    def _range(
+    def range_of(
         self,
         columns: ChunkTable | FoundChunks,
         kind: int,
@@ -106,8 +119,8 @@ class ReferenceLocator:
         offset: int,
         length: int,
     ) -> Range:
+        """Return bytes of a file, or of the native or inline chunk of a number."""
         if not isinstance(source, int):
-            self._staleness.count(is_verifiable=source.checksum.is_verifiable)
             if isinstance(source, Source):
                 return InSource(source, offset, length)
             from icevirt.objects.remote import RemoteRange
@@ -121,15 +134,34 @@ class ReferenceLocator:
             return InObject(self._assets, key, offset, length, path)
         return InMemory(columns.inline[offset : offset + length].data)
 
-    def _file(self, places: Locations, row: int) -> File:
+    def file(self, places: Locations, row: int) -> File:
+        """Return the file at a location, which may be read."""
         return self._source(places.url[row], places.etag[row], int(places.last_modified[row]))
+
+    def count(self, file: File, chunks: int = 1) -> None:
+        """Count chunks of a file that are read."""
+        self._staleness.count(chunks, is_verifiable=file.checksum.is_verifiable)
+
+    def expecting(self, file: File, chunks: int) -> File:
+        """Return a file of which so many chunks are read at once.
+
+        A change is refused without being counted, where it is an error: each chunk is read by
+        itself then.
+        """
+        if chunks == 1:
+            return file
+        is_error = self._staleness.on_stale == "raise"
+        on_stale = refuse if is_error else partial(self._staleness.treat, chunks=chunks)
+        if isinstance(file, Source):
+            return file._replace(on_stale=on_stale)
+        return replace(file, on_stale=on_stale)
 
     def _open(self, url: str, etag: str, last_modified: int) -> File:
         from icevirt.objects.authorize import LocalGrant
 
         grant, checksum = self._authorizer.grant(url), Checksum(etag, last_modified)
         if isinstance(grant, LocalGrant):
-            return Source(grant, checksum, self._staleness)
+            return Source(grant, checksum, self._staleness.treat)
         from icevirt.objects.remote import object_of
 
         return object_of(grant, checksum, self._staleness.treat)
@@ -175,7 +207,7 @@ class Source(NamedTuple):
 
     grant: LocalGrant
     checksum: Checksum
-    staleness: Staleness
+    on_stale: Callable[[StorageError], None]
 
 
 class InSource(NamedTuple):
@@ -201,7 +233,7 @@ class InSource(NamedTuple):
             offset=self.offset,
             length=self.length,
             checksum=self.source.checksum,
-            on_stale=self.source.staleness.treat,
+            on_stale=self.source.on_stale,
         )
 
 

@@ -50,7 +50,7 @@ class SessionReader:
     def __init__(self, session: Session, staleness: Staleness | None = None) -> None:
         self._session = session
         self.staleness = staleness or Staleness()
-        self._locator = ReferenceLocator(session, self.staleness)
+        self.locator = ReferenceLocator(session, self.staleness)
         self._arrays: dict[str, _ArrayLookup] = {}  # as their nodes were when last looked at
         self._lock = nullcontext() if session.read_only else session.lock
 
@@ -76,10 +76,10 @@ class SessionReader:
                     if one is not None:
                         table, at = one
                         start, end = bounds(requests[row][1], int(table.length[at]))
-                        found[row] = self._locator.at(table, at, start, end)
-            elif (references := self._references(path, chunks)) is not None:
+                        found[row] = self.locator.at(table, at, start, end)
+            elif (references := self.references(path, chunks)) is not None:
                 byte_ranges = [requests[row][1] for row in rows]
-                self._locator.fill(found, references, rows, byte_ranges)
+                self.locator.fill(found, references, rows, byte_ranges)
         return found
 
     def is_at_hand(self, wanted: GroupedRequests) -> bool:
@@ -124,7 +124,7 @@ class SessionReader:
         if self._sees_commits_only():
             (held,) = self._find(named.path, wanted)
             return None if held is None else int(held[0].length[held[1]])
-        found = self._references(named.path, wanted)
+        found = self.references(named.path, wanted)
         is_there = found is not None and found.kind[0] != ChunkType.uninitialized
         return int(found.length[0]) if found is not None and is_there else None
 
@@ -145,8 +145,8 @@ class SessionReader:
                 total += int(table.length[keys.inside(node, table.index, prefix)].sum())
         return total
 
-    def _references(self, path: str, chunks: NDArray[np.int64]) -> FoundChunks | None:
-        """Look chunks up; None where there is no such array. Raises ``ObjectNotFoundError``."""
+    def references(self, path: str, chunks: NDArray[np.int64]) -> FoundChunks | None:
+        """Look chunks up; None where there is no such array. Raises ``StorageError``."""
         node = self._session.find(path)
         if not isinstance(node, ArrayNode) or len(node.num_chunks) != chunks.shape[1]:
             return None

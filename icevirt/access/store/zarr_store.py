@@ -89,6 +89,11 @@ class IcevirtStore(Store):
         return kind, (self._session,), {"_is_open": self._is_open}
 
     @property
+    def reader(self) -> SessionReader:
+        """What finds and reads chunks, and counts them."""
+        return self._reader
+
+    @property
     def session(self) -> Session:
         """The session."""
         return self._session

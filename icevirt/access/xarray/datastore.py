@@ -6,6 +6,7 @@ Only reading values uses the zarr store.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import math
@@ -23,7 +24,7 @@ from xarray.coding import strings
 from xarray.core import indexing
 from zarr.abc.store import Store
 
-from icevirt.access.store.arrays import array_of, decoding
+from icevirt.access.columns.stored_array import StoredArray
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import (
@@ -120,12 +121,12 @@ class IcevirtDataStore(AbstractDataStore):
         return {paths.name(node.path): self._variable(node) for node in found}
 
     def _variable(self, node: ArrayNode) -> Variable:
-        array = array_of(self._store, node)
+        array = StoredArray(self._store, node)
         with using(node):
             lazy = LazyArray(array)
             dims = self._dims(node)
             data = indexing.LazilyIndexedArray(lazy)
-            document, encoding = document_of(node), _encoding(array, dims)
+            document, encoding = document_of(node), _encoding(array.zarr, dims)
             if (metadata := dtype_metadata(document)) is not None:
                 encoding["dtype"] = np.dtype(array.dtype, metadata=metadata)
             return Variable(dims, data, file_attributes(document, lazy.dtype), encoding)
@@ -173,7 +174,7 @@ class LazyArray(BackendArray):
 
     __slots__ = ("_array", "dtype", "shape")
 
-    def __init__(self, array: zarr.Array[Any]) -> None:
+    def __init__(self, array: StoredArray) -> None:
         text = array.dtype.kind == "T"
         self._array = array
         self.shape = array.shape
@@ -182,36 +183,22 @@ class LazyArray(BackendArray):
         )
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        read = _view(self._array, key).__getitem__
+        is_vectorized = isinstance(key, indexing.VectorizedIndexer)
+        read = self._array.vindex if is_vectorized else self._array.oindex
         try:
-            with decoding(self._array):
-                value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
+            value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
         except IcevirtError as error:  # 30 frames of zarr's own say nothing about the cause
             raise error.with_traceback(None) from error.__cause__
         return self._as_declared(value)
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Do the same for xarray's ``load_async``."""
-        read = _view(self._array.async_array, key).getitem
-        with decoding(self._array):
-            value = await indexing.async_explicit_indexing_adapter(key, self.shape, _ALL, read)
-        return self._as_declared(value)
+        return await asyncio.to_thread(self.__getitem__, key)
 
     def _as_declared(self, value: Any) -> Any:
         if self.dtype.kind in "SU":  # a scalar forgets the length of its dtype
             return np.asarray(value, self.dtype)
         return np.asarray(value).astype(self.dtype) if self.dtype.kind == "O" else value
-
-
-def _view(array: Any, key: indexing.ExplicitIndexer) -> Any:
-    """Return what zarr indexes an array by with a key of this kind."""
-    match key:
-        case indexing.VectorizedIndexer():
-            return array.vindex
-        case indexing.OuterIndexer():
-            return array.oindex
-        case _:
-            return array
 
 
 def file_attributes(

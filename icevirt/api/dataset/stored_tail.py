@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.store.arrays import decoding, open_array
+from icevirt.access.columns.stored_array import open_array
 from icevirt.access.store.locating import ReferenceLocator
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId8, ObjectId12
@@ -403,14 +403,13 @@ class StoredVariables:
             before, along, after = region[:axis], region[axis], region[axis + 1 :]
             parts = []
             if along.start < length:
-                with decoding(old), naming_variable(each.node):
+                with naming_variable(each.node):
                     end = min(along.stop, length)
                     parts.append(old[(*before, slice(along.start, end), *after)])
             if along.stop > length:
                 begin = max(along.start, length) - length
-                with decoding(new):
-                    parts.append(new[(*before, slice(begin, along.stop - length), *after)])
-            return np.concatenate([np.asarray(part) for part in parts], axis=axis)
+                parts.append(new[(*before, slice(begin, along.stop - length), *after)])
+            return np.concatenate(parts, axis=axis)
 
         return values, old.dtype
 

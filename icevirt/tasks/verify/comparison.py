@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.access.store.arrays import decoding, open_array
+from icevirt.access.columns.stored_array import open_array
 from icevirt.access.xarray.datastore import file_attributes
 from icevirt.archive.reports.verification import Checked, Difference, DifferenceKind, total
 from icevirt.archive.scanned import ScannedArray
@@ -140,7 +140,10 @@ class Meaning:
         held = open_array(self._session, path)
         meant = self._correct(coordinate).values
         calendar = {name: meant[name] for name in ("calendar",) if name in meant}
-        source, target = units_to_count(meant), units_to_count({**calendar, **dict(held.attrs)})
+        source, target = (
+            units_to_count(meant),
+            units_to_count({**calendar, **dict(held.zarr.attrs)}),
+        )
         if source is None or target is None or own is None:
             return theirs
         dtype = np.dtype(open_array(self._session, own_path).dtype)
@@ -333,7 +336,10 @@ class Comparison:
         node = self._session.find(path)
         if isinstance(node, ArrayNode) and len(node.num_chunks) > len(here):
             held = open_array(self._session, path)
-            more = [stacks.get(name or "") for name in dimensions_of(held)[: held.ndim - len(here)]]
+            more = [
+                stacks.get(name or "")
+                for name in dimensions_of(held)[: len(held.shape) - len(here)]
+            ]
             if None in more:
                 return Checked()  # what is stored once has no place of the file
             here = (*(part for part in more if part is not None), *here)
@@ -375,8 +381,7 @@ def fail(
 
 
 def _read(held: Any, box: Box) -> np.ndarray[Any, Any]:
-    with decoding(held):
-        return np.asarray(held[box])
+    return np.asarray(held[box])
 
 
 def _as_chunk(checked: Checked) -> Checked:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.store.arrays import open_array
+from icevirt.access.columns.stored_array import StoredArray, open_array
 from icevirt.archive.reports.verification import Checked, Difference
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import FormatError
@@ -175,18 +175,18 @@ def is_elsewhere(node: Node | None, other: ScannedArray, shift: Mapping[str, int
 type Box = tuple[slice, ...]
 
 
-def bounds(held: Any) -> list[NDArray[np.int64]]:
+def bounds(held: StoredArray) -> list[NDArray[np.int64]]:
     """Return where chunks of a zarr array begin along each axis, and where the last one ends."""
     try:
         return [
             np.minimum(np.arange(-(-length // edge) + 1) * edge, length)
-            for length, edge in zip(held.shape, held.chunks, strict=True)
+            for length, edge in zip(held.shape, held.zarr.chunks, strict=True)
         ]
     except NotImplementedError:  # their lengths differ
-        return [np.cumsum([0, *sizes]) for sizes in held.read_chunk_sizes]
+        return [np.cumsum([0, *sizes]) for sizes in held.zarr.read_chunk_sizes]
 
 
-def box_of(held: Any, first: Sequence[int], last: Sequence[int]) -> Box:
+def box_of(held: StoredArray, first: Sequence[int], last: Sequence[int]) -> Box:
     """Return the elements of the chunks from one index to another, both included."""
     return tuple(
         slice(int(edges[begin]), int(edges[end + 1]))
@@ -215,9 +215,10 @@ def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
         return describe_box(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
 
 
-def dimensions_of(held: Any) -> tuple[str | None, ...]:
+def dimensions_of(held: StoredArray) -> tuple[str | None, ...]:
     """Return the names of all dimensions, as far as the metadata goes."""
-    return tuple(held.metadata.dimension_names or ())
+    metadata: Any = held.zarr.metadata  # of Zarr v3
+    return tuple(metadata.dimension_names or ())
 
 
 def box_at(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.objects.remote import Coalescing, coalesce
+from icevirt.objects.coalescing import Coalescing, coalesce
 
 HOW = Coalescing(free_gap=4, max_gap=20, joined=32, most=64)
 RANGES = st.lists(

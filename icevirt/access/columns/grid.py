@@ -1,0 +1,60 @@
+"""Say where the chunks of an array lie along each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+type Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GridAxis:
+    """The chunks of one axis; ``edges`` are given where they differ in length."""
+
+    length: int  # of the axis
+    size: int  # of a chunk, also of the last one, which may end beyond the axis
+    edges: Numbers | None = None  # (chunks + 1,)
+
+    def chunk_of(self, at: Numbers) -> Numbers:
+        """Return the chunks that elements lie in."""
+        if self.edges is None:
+            return at // self.size
+        return np.searchsorted(self.edges, at, side="right") - 1
+
+    def begin_of(self, chunk: Numbers) -> Numbers:
+        """Return the first element of each chunk."""
+        return chunk * self.size if self.edges is None else self.edges[chunk]
+
+    def size_of(self, chunk: Numbers) -> Numbers:
+        """Return the length of each chunk as it is stored."""
+        if self.edges is None:
+            return np.full(len(chunk), self.size, np.int64)
+        return self.edges[chunk + 1] - self.edges[chunk]
+
+
+def grid_of(array: zarr.Array[Any]) -> tuple[GridAxis, ...]:
+    """Return the grid of an array."""
+    try:
+        sizes: tuple[int | tuple[int, ...], ...] = tuple(array.chunks)
+    except NotImplementedError:  # a rectilinear grid
+        sizes = tuple(array.read_chunk_sizes)
+    return tuple(
+        GridAxis(length=length, size=max(size, 1))
+        if isinstance(size, int)
+        else GridAxis(length=length, size=0, edges=np.cumsum([0, *size], dtype=np.int64))
+        for length, size in zip(array.shape, sizes, strict=True)
+    )
+
+
+def shapes_of(grid: Sequence[GridAxis], chunks: Numbers) -> Sequence[tuple[int, ...]]:
+    """Return the shape of each of some chunks, whose indices have the shape (n, ndim)."""
+    if all(axis.edges is None for axis in grid):
+        return [tuple(axis.size for axis in grid)] * len(chunks)
+    columns = [axis.size_of(at).tolist() for axis, at in zip(grid, chunks.T, strict=True)]
+    return list(zip(*columns, strict=True))

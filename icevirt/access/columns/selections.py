@@ -1,0 +1,367 @@
+"""Plan selections: which chunks they touch, and where the values of each chunk go.
+
+Axes are planned by themselves, so that a plan is as long as the grid's edges, not as its volume.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.access.columns.grid import GridAxis, Numbers
+
+type Index = int | np.integer[Any] | slice | NDArray[np.integer[Any]]
+"""What selects elements of one axis; slices have positive steps."""
+
+type Place = slice | NDArray[np.int64]
+
+
+class ChunkWindow(Protocol):
+    """Some of the chunks that a selection touches."""
+
+    chunks: Numbers  # (n, ndim) indices of the chunks
+
+    def place(self, canvas: NDArray[Any], row: int, values: Any) -> None:
+        """Put what is selected of a chunk where it belongs; a scalar stands for all values."""
+
+    def place_run(self, canvas: NDArray[Any], row: int, values: NDArray[Any]) -> None:
+        """Do the same with chunks of one shape from a row on, shape (n, *shape)."""
+
+
+class Selection(Protocol):
+    """Some elements of an array, chunk by chunk."""
+
+    shape: tuple[int, ...]  # of the result
+    canvas_shape: tuple[int, ...]  # of what windows write to, which has as many elements
+    count: int  # of chunks that it touches
+
+    def window(self, begin: int, end: int) -> ChunkWindow:
+        """Return the chunks from ``begin`` to ``end``."""
+
+
+class _Axis(Protocol):
+    """One axis of an orthogonal selection: a row for each chunk that it touches."""
+
+    @property
+    def count(self) -> int:
+        """How many elements are selected."""
+
+    @property
+    def chunk(self) -> Numbers:
+        """The chunk of each row."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the result has the axis; a number takes it away."""
+
+    def places(self, at: Numbers) -> tuple[list[Place], list[Place]]:
+        """Return which elements of the chunks of some rows are selected, and where they go."""
+
+
+class _Segment(NamedTuple):
+    """Chunks of one axis that are put in their place together."""
+
+    rows: slice  # of the box
+    inner: slice  # which elements of each chunk
+    outer: slice  # where they go
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Slices:
+    """Elements with a constant step."""
+
+    count: int
+    chunk: Numbers
+    first: Numbers  # in the chunk
+    last: Numbers
+    low: Numbers  # in the result
+    high: Numbers
+    step: int = 1
+    is_kept: bool = True
+
+    def segments(self, begin: int, end: int, size: int) -> list[_Segment]:
+        """Return runs of chunks that are selected as a whole, and each other one by itself."""
+        is_whole = (self.step == 1) & (self.last[begin:end] - self.first[begin:end] == size - 1)
+        starts = np.flatnonzero(~(is_whole[1:] & is_whole[:-1])) + 1
+        bounds = [0, *starts.tolist(), end - begin]
+        return [
+            _Segment(
+                rows=slice(low, high),
+                inner=slice(
+                    int(self.first[begin + low]), int(self.last[begin + low]) + 1, self.step
+                ),
+                outer=slice(int(self.low[begin + low]), int(self.high[begin + high - 1])),
+            )
+            for low, high in itertools.pairwise(bounds)
+        ]
+
+    def places(self, at: Numbers) -> tuple[list[Place], list[Place]]:
+        rows, which = np.unique(at, return_inverse=True)
+        first, last = self.first[rows].tolist(), self.last[rows].tolist()
+        low, high = self.low[rows].tolist(), self.high[rows].tolist()
+        inner = [slice(a, b + 1, self.step) for a, b in zip(first, last, strict=True)]
+        outer = [slice(a, b) for a, b in zip(low, high, strict=True)]
+        numbers = which.tolist()
+        return [inner[number] for number in numbers], [outer[number] for number in numbers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Elements:
+    """Elements in any order, sorted by their chunks."""
+
+    count: int
+    chunk: Numbers
+    starts: Numbers  # (chunks + 1,) of the elements of each chunk
+    inner: Numbers  # (count,)
+    order: Numbers | None  # (count,) where each goes; None: in this order
+    is_kept: bool = True
+
+    def places(self, at: Numbers) -> tuple[list[Place], list[Place]]:
+        bounds = zip(self.starts[at].tolist(), self.starts[at + 1].tolist(), strict=True)
+        parts = [slice(low, high) for low, high in bounds]
+        inner: list[Place] = [self.inner[part] for part in parts]
+        if self.order is None:
+            return inner, list(parts)
+        return inner, [self.order[part] for part in parts]
+
+
+class OrthogonalSelection:
+    """An index along each axis by itself, as of numpy's basic indexing and of ``oindex``."""
+
+    def __init__(self, grid: Sequence[GridAxis], key: Sequence[Index]) -> None:
+        self._axes = [_axis_of(axis, index) for axis, index in zip(grid, key, strict=True)]
+        self.shape = tuple(axis.count for axis in self._axes if axis.is_kept)
+        self.canvas_shape = tuple(axis.count for axis in self._axes)
+        self.count = math.prod(len(axis.chunk) for axis in self._axes)
+
+    def window(self, begin: int, end: int) -> ChunkWindow:
+        """Return the chunks from ``begin`` to ``end``."""
+        return _Box(self._axes, begin, end)
+
+
+class _Box:
+    """Chunks of an orthogonal selection: a run in the order of the grid."""
+
+    def __init__(self, axes: Sequence[_Axis], begin: int, end: int) -> None:
+        self._axes = axes
+        self._begin = begin
+        self._lengths = tuple(len(axis.chunk) for axis in axes)
+        rows = np.arange(begin, end)
+        self._at = np.unravel_index(rows, self._lengths) if axes else ()
+        columns = [axis.chunk[at] for axis, at in zip(axes, self._at, strict=True)]
+        self.chunks = np.stack(columns, axis=1) if axes else np.zeros((end - begin, 0), np.int64)
+
+    @cached_property
+    def _places(self) -> list[tuple[tuple[Place, ...], tuple[Place, ...]]]:
+        """Which elements of each chunk are selected, and where they go."""
+        if not self._axes:
+            return [((), ())] * len(self.chunks)
+        pairs = [axis.places(at) for axis, at in zip(self._axes, self._at, strict=True)]
+        inner, outer = (list(zip(*each, strict=True)) for each in zip(*pairs, strict=True))
+        return list(zip(inner, outer, strict=True))
+
+    def place(self, canvas: NDArray[Any], row: int, values: Any) -> None:
+        """Put what is selected of a chunk where it belongs; a scalar stands for all values."""
+        inner, outer = self._places[row]
+        if isinstance(values, np.ndarray):
+            values = values[_together(inner, values.shape)]
+        canvas[_together(outer, canvas.shape)] = values
+
+    def place_run(self, canvas: NDArray[Any], row: int, values: NDArray[Any]) -> None:
+        """Do the same with chunks of one shape from a row on, shape (n, *shape)."""
+        axes = [axis for axis in self._axes if isinstance(axis, _Slices)]
+        if len(axes) < len(self._axes):
+            for at, each in enumerate(values):
+                self.place(canvas, row + at, each)
+            return
+        done = 0
+        for index, extent in _boxes(self._begin + row, len(values), self._lengths):
+            count = math.prod(extent)
+            part = values[done : done + count].reshape((*extent, *values.shape[1:]))
+            _place_box(canvas, axes, index, part)
+            done += count
+
+
+def _boxes(
+    row: int, count: int, lengths: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Yield first index and extent of the boxes that a run of a grid consists of, in order."""
+    while count:
+        size, axis = 1, len(lengths)  # of the part of trailing axes that is taken as a whole
+        while axis and not row % (size * lengths[axis - 1]) and count >= size * lengths[axis - 1]:
+            axis -= 1
+            size *= lengths[axis]
+        index: list[int] = []
+        rest = row
+        for length in reversed(lengths):
+            rest, at = divmod(rest, length)
+            index.insert(0, at)
+        taken = min(count // size, lengths[axis - 1] - index[axis - 1]) if axis else 1
+        ones = (1,) * max(axis - 1, 0)
+        yield tuple(index), (*ones, *((taken,) if axis else ()), *lengths[axis:])
+        row += taken * size
+        count -= taken * size
+
+
+def _place_box(
+    canvas: NDArray[Any], axes: Sequence[_Slices], index: Sequence[int], values: NDArray[Any]
+) -> None:
+    """Put chunks of a box of the grid where they belong; shape (*extent, *chunk)."""
+    ndim = len(axes)
+    pairs = zip(axes, index, values.shape[:ndim], values.shape[ndim:], strict=True)
+    segments = [axis.segments(at, at + extent, size) for axis, at, extent, size in pairs]
+    order = [each for axis in range(ndim) for each in (axis, ndim + axis)]
+    for chosen in itertools.product(*segments):
+        part = values[tuple(each.rows for each in chosen) + tuple(each.inner for each in chosen)]
+        where: tuple[Any, ...] = (*(each.outer for each in chosen), ...)
+        target = canvas[where]  # a view, also of no axis
+        part = part.transpose(order)
+        target.reshape(part.shape, copy=False)[...] = part
+
+
+def _together(places: tuple[Place, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return what numpy selects a box of elements by, where several axes have arrays."""
+    if sum(isinstance(each, np.ndarray) for each in places) <= 1:
+        return places
+    return np.ix_(
+        *(
+            np.arange(*each.indices(length)) if isinstance(each, slice) else each
+            for each, length in zip(places, shape, strict=True)
+        )
+    )
+
+
+def _axis_of(axis: GridAxis, index: Index) -> _Axis:
+    if isinstance(index, np.ndarray):
+        return _elements_of(axis, index)
+    if isinstance(index, slice):
+        return _slices_of(axis, index.indices(axis.length))
+    at = int(_wrap(np.array([index]), axis.length)[0])
+    return _slices_of(axis, (at, at + 1, 1), is_kept=False)
+
+
+def _slices_of(axis: GridAxis, index: tuple[int, int, int], *, is_kept: bool = True) -> _Slices:
+    start, _, step = index
+    count = len(range(*index))
+    ends = axis.chunk_of(np.array([start, start + max(count - 1, 0) * step]))
+    chunk = np.arange(ends[0], ends[1] + 1) if count else np.zeros(0, np.int64)
+    begin = axis.begin_of(chunk)
+    # how many selected elements come before each chunk, and before the end of it
+    low = np.clip(-((start - begin) // step), 0, count)
+    high = np.clip(-((start - begin - axis.size_of(chunk)) // step), 0, count)
+    touched = high > low
+    begin, low, high = begin[touched], low[touched], high[touched]
+    return _Slices(
+        count=count,
+        chunk=chunk[touched],
+        first=start + low * step - begin,
+        last=start + (high - 1) * step - begin,
+        low=low,
+        high=high,
+        step=step,
+        is_kept=is_kept,
+    )
+
+
+def _elements_of(axis: GridAxis, index: NDArray[np.integer[Any]]) -> _Elements:
+    at = _wrap(index, axis.length)
+    chunks = axis.chunk_of(at)
+    is_sorted = bool(np.all(chunks[1:] >= chunks[:-1]))
+    order = None if is_sorted else np.argsort(chunks, kind="stable")
+    if order is not None:
+        at, chunks = at[order], chunks[order]
+    starts = np.flatnonzero(np.diff(chunks, prepend=-1))
+    return _Elements(
+        count=len(at),
+        chunk=chunks[starts],
+        starts=np.append(starts, len(at)),
+        inner=at - axis.begin_of(chunks),
+        order=order,
+    )
+
+
+def _wrap(index: NDArray[np.integer[Any]], length: int) -> Numbers:
+    """Return indices counted from the front. Raises ``IndexError``."""
+    at = index.astype(np.int64)
+    at[at < 0] += length
+    if len(at) and (at.min() < 0 or at.max() >= length):
+        wrong = index[(at < 0) | (at >= length)][0]
+        raise IndexError(f"index {wrong} is out of bounds for an axis of length {length}")
+    return at
+
+
+class PointSelection:
+    """Single elements, given by arrays that numpy broadcasts, as of ``vindex``."""
+
+    def __init__(self, grid: Sequence[GridAxis], key: Sequence[Index]) -> None:
+        arrays = np.broadcast_arrays(*_as_arrays(grid, key))
+        self.shape = arrays[0].shape
+        at = [_wrap(each.ravel(), axis.length) for axis, each in zip(grid, arrays, strict=True)]
+        chunks = [axis.chunk_of(each) for axis, each in zip(grid, at, strict=True)]
+        order = np.lexsort(chunks[::-1])
+        self._order = order
+        self._inner = [
+            (each - axis.begin_of(chunk))[order]
+            for axis, each, chunk in zip(grid, at, chunks, strict=True)
+        ]
+        ordered = np.stack(chunks, axis=1)[order]
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        self._starts = np.append(np.flatnonzero(is_new), len(order))
+        self._chunks = ordered[is_new]
+        self.canvas_shape: tuple[int, ...] = (len(order),)
+        self.count = len(self._chunks)
+
+    def window(self, begin: int, end: int) -> ChunkWindow:
+        """Return the chunks from ``begin`` to ``end``."""
+        return _Points(
+            self._chunks[begin:end], self._starts[begin : end + 1], self._inner, self._order
+        )
+
+
+class _Points:
+    """Chunks of a selection of points."""
+
+    def __init__(
+        self, chunks: Numbers, starts: Numbers, inner: Sequence[Numbers], order: Numbers
+    ) -> None:
+        self.chunks = chunks
+        self._starts, self._inner, self._order = starts, inner, order
+
+    def place(self, canvas: NDArray[Any], row: int, values: Any) -> None:
+        """Put the points of a chunk where they belong; a scalar stands for all values."""
+        points = slice(self._starts[row], self._starts[row + 1])
+        if isinstance(values, np.ndarray):
+            values = values[tuple(each[points] for each in self._inner)]
+        canvas[self._order[points]] = values
+
+    def place_run(self, canvas: NDArray[Any], row: int, values: NDArray[Any]) -> None:
+        """Do the same with chunks of one shape from a row on, shape (n, *shape)."""
+        for at, each in enumerate(values):
+            self.place(canvas, row + at, each)
+
+
+def _as_arrays(grid: Sequence[GridAxis], key: Sequence[Index]) -> list[NDArray[Any]]:
+    """Return an array for each axis; slices become axes behind those of arrays, as in xarray."""
+    given = [np.asarray(each) for each in key if not isinstance(each, slice)]
+    ndim = np.broadcast_shapes(*(each.shape for each in given))
+    slices = sum(isinstance(each, slice) for each in key)
+    made, nth = [], 0
+    for axis, each in zip(grid, key, strict=True):
+        if isinstance(each, slice):
+            shape = [1] * (len(ndim) + slices)
+            elements = np.arange(*each.indices(axis.length))
+            shape[len(ndim) + nth] = len(elements)
+            made.append(elements.reshape(shape))
+            nth += 1
+        else:
+            array = np.asarray(each)
+            made.append(array.reshape(array.shape + (1,) * slices))
+    return made

@@ -1,0 +1,89 @@
+"""Do pieces of work in a few threads, where that is worth it; no thread is left behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+
+_WORTH = 0.002  # seconds of work, below which another thread costs more than it saves
+_LONG = 0.0004  # seconds that a piece takes at least where threads hardly wait for one another
+_WAITING = 16  # threads that wait for a disk, or for the storage of a repository
+
+
+def work_through[T](pieces: Sequence[T], work: Callable[[T], None]) -> None:
+    """Do all pieces; from the first ones, done here, it is judged how many threads do the others.
+
+    Many threads wait for a disk. As many as there are processors decode what takes long. In Python
+    threads take turns, so pieces that take little time are done in this thread.
+    """
+    began, used = time.perf_counter(), time.thread_time()
+    for done, piece in enumerate(pieces, 1):
+        work(piece)
+        took = time.perf_counter() - began
+        left = took / done * (len(pieces) - done)
+        if took > _WORTH and left > _WORTH and took / done > _LONG:
+            is_waiting = time.thread_time() - used < took / 2
+            threads = _WAITING if is_waiting else _processors()
+            if threads > 1:
+                share(islice(pieces, done, None), work, min(threads, len(pieces) - done))
+                return
+
+
+def _processors() -> int:
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1  # Python 3.13 has the former
+
+
+def share[T](pieces: Iterator[T], work: Callable[[T], None], threads: int) -> None:
+    """Do pieces in threads, each the next one that no other has taken."""
+    is_over = False
+
+    def run() -> None:
+        nonlocal is_over
+        try:
+            for piece in pieces:
+                if is_over:
+                    return
+                work(piece)
+        except BaseException:
+            is_over = True  # before this thread's error is noticed
+            raise
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="icevirt-read") as pool:
+        waited = [pool.submit(run) for _ in range(threads)]
+        try:
+            for each in waited:
+                each.result()
+        finally:
+            is_over = True
+
+
+def work_ahead[T](
+    pieces: Sequence[T],
+    submit: Callable[[T], Future[None]],
+    size: Callable[[T], int],
+    most: int,
+) -> None:
+    """Submit pieces while those that are not done have at most so many bytes; wait for all."""
+    flying: deque[tuple[Future[None], int]] = deque()
+    held = 0
+    try:
+        for piece in pieces:
+            while flying and held + size(piece) > most:
+                future, gone = flying.popleft()
+                future.result()
+                held -= gone
+            flying.append((submit(piece), size(piece)))
+            held += size(piece)
+        for future, _ in flying:
+            future.result()
+    except BaseException:
+        for future, _ in flying:
+            future.cancel()
+        for future, _ in flying:
+            if not future.cancelled():
+                future.exception()  # what runs writes to a result that nobody gets
+        raise

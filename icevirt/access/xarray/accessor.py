@@ -83,6 +83,31 @@ class IcevirtAccessor:
         path = paths.join(opened.group, variable)
         return value_source(opened.session, path, {**(at or {}), **labels}, nearest=nearest)
 
+    def pipelines(self) -> dict[str, str]:
+        """Return how the values of each array are decoded.
+
+        Returns:
+            By path below the group: ``columns``, where a selection is read by one plan in the
+            calling process; or ``zarr`` and why zarr's own pipeline reads the array, chunk by chunk
+            and several times slower.
+
+        Raises:
+            InvalidInputError: The dataset was computed, or opened by another engine.
+        """
+        from icevirt.access.columns.stored_array import StoredArray
+        from icevirt.model.snapshot import ArrayNode
+
+        opened = self._require_opened("one that was computed is not read any more.")
+        session = opened.session
+        top = paths.canonical(opened.group).rstrip("/")
+        found = {}
+        for node in session.snapshot.below(top or paths.ROOT):
+            if isinstance(node, ArrayNode):
+                why = StoredArray(session.store, node).why_zarr
+                name = node.path.removeprefix(f"{top}/")
+                found[name] = "columns" if why is None else f"zarr: {why}"
+        return found
+
     def refresh(self, **options: Any) -> xr.Dataset:
         """Return the dataset as the tip of its branch shows it now.
 

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 _WINDOW = 1 << 14  # chunks that are looked up together
 _IN_FLIGHT = 32 * 1024 * 1024  # bytes that are fetched ahead of their decoding
-_TOGETHER = 1 << 19  # bytes that are decoded together, which stay in the processor's cache
+_TOGETHER = 1 << 17  # bytes that are decoded together, which stay in the processor's cache
 _WAITING = 16  # threads that wait for the storage of a repository
 # of files at hand: a gap costs about as much as a call; nothing is gained by cutting a chunk
-_LOCAL = Coalescing(free_gap=8192, max_gap=8192, most=1 << 62)
+_LOCAL = Coalescing(free_gap=8192, max_gap=8192, joined=1 << 18, most=1 << 62)
 
 
 class ColumnReader:

@@ -118,7 +118,8 @@ def repo_infos(draw):
     infos = {key: draw(snapshot_infos(key, ids)) for key in ids}
     refs = st.dictionaries(texts, st.sampled_from(ids), max_size=3)
     older = st.builds(r.OpsLogEntry, kind=update_kinds, updated_at=U64, backup_path=backups)
-    newest = st.builds(r.OpsLogEntry, kind=update_kinds, updated_at=U64)
+    # hypothesis draws the fields of a NamedTuple that have a default, too
+    newest = st.builds(r.OpsLogEntry, kind=update_kinds, updated_at=U64, backup_path=st.none())
     return r.RepoInfo(
         tags=draw(refs),
         branches=draw(refs) | {"main": draw(st.sampled_from(ids))},

@@ -81,7 +81,7 @@ class Listed(Sequence):
         return self.count
 
     def __getitem__(self, n):
-        from icevirt.archive.scanned import SourceFile
+        from icevirt.archive.sources import SourceFile
 
         if isinstance(n, slice):
             return [self[at] for at in range(*n.indices(self.count))]
@@ -136,7 +136,8 @@ def _template(archive: Archive, files, seed: int):
 def _tables(archive: Archive, files, seed: int):
     from part_tables import tables_of
 
-    from icevirt.archive.scanned import ScannedFile, ScannedGroup, ScanOutcome
+    from icevirt.archive.scanned import ScannedFile, ScanOutcome
+    from icevirt.archive.schema import ScannedGroup
 
     rng = np.random.default_rng(seed)
     return tables_of(
@@ -215,7 +216,7 @@ def build(archive: Archive) -> dict:
     from icevirt.api.dataset.scanning import Scan
     from icevirt.api.dataset.target import Target
     from icevirt.api.dataset.writing import Job, commit, refuse_losses, write_all
-    from icevirt.archive.scanned import SourceFiles
+    from icevirt.archive.sources import SourceFiles
     from icevirt.catalog.facts_reader import read_facts
     from icevirt.catalog.lookup import look_up_files
     from icevirt.execution.executor import give_back

@@ -39,7 +39,8 @@ from part_tables import tables_of
 
 from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
-from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile, SourceFiles
+from icevirt.archive.scanned import ScannedFile, ScanOutcome
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import look_up_files
 from icevirt.catalog.part_index import IndexWriter

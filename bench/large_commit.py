@@ -48,7 +48,7 @@ def _child(function, arguments, answers):
 
 def write(root, total):
     """Write all manifests and publish them."""
-    from icevirt.archive.scanned import ScannedGroup
+    from icevirt.archive.schema import ScannedGroup
     from icevirt.ids import ObjectId8
     from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFile, ManifestRef

@@ -45,8 +45,9 @@ from icevirt import scan_file
 from icevirt.archive.catalog import ARRAYS, FILES, size_of_parts
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.plan import FileRows
-from icevirt.archive.scanned import ScanOutcome, SourceFile, SourceFiles
+from icevirt.archive.scanned import ScanOutcome
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import look_up_files
 from icevirt.catalog.part_index import IndexWriter

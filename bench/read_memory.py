@@ -49,7 +49,7 @@ ROW = "{:<18} {:<10} {:>10} {:>10} {:>7}"
 
 def make(root: Path, refs: int) -> None:
     """Write manifests and files, and publish the array in one commit."""
-    from icevirt.archive.scanned import ScannedGroup
+    from icevirt.archive.schema import ScannedGroup
     from icevirt.ids import ObjectId8
     from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFile, ManifestRef

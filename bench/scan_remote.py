@@ -30,7 +30,7 @@ import numpy as np
 from scan_files import FORMATS, PAGED, one_variable, ten_by_ten
 
 from icevirt.api.scan import scan_file
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
 from icevirt.tasks.scan_file import Prefetcher

@@ -29,7 +29,7 @@ from icevirt.api.dataset.scanning import Scan
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.writing import Job, write_all
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import look_up_files
 from icevirt.execution.local_executors import InProcessExecutor

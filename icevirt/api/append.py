@@ -60,7 +60,7 @@ from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import is_remembered, remember, remember_places
 from icevirt.api.trust.readable_places import ReadablePlaces, opening_of, places_named
 from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import (
     AlreadyExistsError,
     CombineError,

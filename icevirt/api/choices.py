@@ -13,7 +13,7 @@ from icevirt.api.dataset.records import identity_of, options_of
 from icevirt.api.editing import Edits
 from icevirt.api.sources.inputs import Inputs, NestedSources, Sources, nest_of
 from icevirt.archive.options import names
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.catalog.parts import check_mark, files_asked, read_scans
 from icevirt.errors import Fix, InvalidInputError

@@ -13,8 +13,8 @@ from icevirt.api.sources.reader_urls import NamedContainers, Publication
 from icevirt.archive.options import Option, Options, count, declare, mapping
 from icevirt.errors import ArgumentError, InvalidInputError
 from icevirt.planning.combine.options import CombineOptions
-from icevirt.repo.settings import as_json
 from icevirt.scan.options import ScanOptions
+from icevirt.versioning.repo_updates import as_json
 
 
 def _metadata(given: Any) -> dict[str, Any] | None:

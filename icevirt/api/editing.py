@@ -16,8 +16,14 @@ from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import CombineSpec, Preprocess
 from icevirt.planning.edits.checked_names import refuse_unknown_edits
-from icevirt.planning.edits.file_edits import FileChanges, FileEdit, FileFacts, facts_of_file
-from icevirt.planning.edits.renames import LabelEdits, apply_edits
+from icevirt.planning.edits.file_edits import (
+    FileChanges,
+    FileEdit,
+    FileFacts,
+    LabelEdits,
+    facts_of_file,
+)
+from icevirt.planning.edits.renames import apply_edits
 
 BY_PREPROCESS = "preprocess"
 """Labels that the function gives."""

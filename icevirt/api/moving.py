@@ -43,7 +43,7 @@ from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.catalog import path_of, scan_of
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.relocation import Moved, MovedDataset, total
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.listings import write_listing
 from icevirt.catalog.lookup import look_up_files
 from icevirt.catalog.part_copies import rename_files
@@ -60,11 +60,11 @@ from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.objects.source_lists.listing import directory_of, find_changes, list_sources
 from icevirt.planning.containers import Relocation
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
-from icevirt.repo.settings import as_json
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.compare_files import CopiesTask, compare_copies
 from icevirt.versioning import lookup
+from icevirt.versioning.repo_updates import as_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

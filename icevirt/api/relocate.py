@@ -19,7 +19,7 @@ from icevirt.api.moving import Copies, MovingDatasets, Renaming, compare_copies_
 from icevirt.api.trust.made_here import read_containers, remember_containers
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.connect.options import s3_store
 from icevirt.connect.urls import file_url, is_url, url_of_absolute

@@ -33,9 +33,9 @@ from icevirt.planning.stored_form import (
 from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import in_order
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
-from icevirt.repo.settings import as_json
 from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks
 from icevirt.versioning.merge.build_merge import BuiltArray, array_of
+from icevirt.versioning.repo_updates import as_json
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 _TASKS_PER_SLOT = 4

@@ -22,7 +22,7 @@ from icevirt.api.dataset.records import newest_records, provenance_of, records_i
 from icevirt.api.events import Clock, long_running, telling_tasks
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.file_hashes import hashes_of
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.execution.executor import Executor, describe_jobs, job_tags

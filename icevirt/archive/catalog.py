@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 
 VERSION = 5
 """Of this schema."""

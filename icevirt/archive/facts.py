@@ -24,8 +24,7 @@ from icevirt.archive.kinds import (
     occurring,
     spread,
 )
-from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import ArraySchema, ScannedGroup
 from icevirt.model.indices import are_all
 from icevirt.model.strings import Strings, gather
 
@@ -438,3 +437,42 @@ def listing_groups(facts: CatalogFacts) -> Iterator[tuple[str, Mapping[str, Any]
         if isinstance(text := group.attributes.values.get("coordinates"), str)
     }
     return ((path, values) for (path, _), values in found.items())
+
+
+_ROWS = 1 << 20  # that are sorted at a time
+
+
+def by_path(facts: CatalogFacts) -> Iterator[tuple[str, NDArray[np.integer]]]:
+    """Yield the rows of each array, in their order."""
+    path = facts.arrays.path
+    narrow = np.int32 if len(path) <= np.iinfo(np.int32).max else np.int64
+    first = path.codes[: len(path.values)]
+    if _repeats(path.codes, first):  # all files hold the same arrays in the same order
+        for code, name in enumerate(path.values):
+            at = int(np.flatnonzero(first == code)[0])
+            yield name, np.arange(at, len(path), len(first), dtype=narrow)
+        return
+    counts = path.counts()
+    ends = np.cumsum(counts)
+    order: NDArray[np.integer] = np.empty(len(path), narrow)
+    free = ends - counts
+    for low in range(0, len(order), _ROWS):
+        codes = path.codes[low : low + _ROWS]
+        rows = np.argsort(codes, kind="stable")
+        taken = np.bincount(codes, minlength=len(counts))
+        before = np.cumsum(taken) - taken
+        order[np.arange(len(codes)) + np.repeat(free - before, taken)] = rows + low
+        free += taken
+    for name, count, end in zip(path.values, counts.tolist(), ends.tolist(), strict=True):
+        yield name, order[end - count : end]
+
+
+def _repeats(codes: NumberColumn, first: NDArray[np.integer]) -> bool:
+    """Say whether a column is nothing but repetitions of some different codes."""
+    if not len(first) or len(codes) % len(first) or len(np.unique(first)) < len(first):
+        return False
+    rows = max(1, _ROWS // len(first)) * len(first)
+    return all(
+        bool((codes[low : low + rows].reshape(-1, len(first)) == first).all())
+        for low in range(0, len(codes), rows)
+    )

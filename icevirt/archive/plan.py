@@ -37,6 +37,9 @@ from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.snapshot import Extent, Extents
 
+MAX_REFERENCES = 500_000
+"""Of one manifest. GDAL's reader stops at 1,000,000 FlatBuffers tables."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AxisGrid:

@@ -13,10 +13,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.attributes import Attributes, is_derived, members_of
-from icevirt.model.json import JSON
+from icevirt.model.json import JSON, dump
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedGroup:
+    """A group and its attributes."""
+
+    path: str
+    attributes: Attributes = field(default_factory=Attributes)
+
+    def zarr_json(
+        self, attributes: Attributes | None = None, *, variables: Sequence[str] = ()
+    ) -> bytes:
+        """Return the group's zarr.json, with other attributes where given.
+
+        ``variables`` are the names of its arrays in their order.
+        """
+        shown = self.attributes if attributes is None else attributes
+        return dump(
+            {
+                "zarr_format": 3,
+                "node_type": "group",
+                "attributes": dict(shown.values),
+                **shown.extension(variables),
+            }
+        )
 
 
 # Attributes that change decoded values, or what a decoded value means (CF 2.5, 3.1, 4.4, 8.1; NUG).

@@ -27,8 +27,8 @@ from icevirt.archive.facts import (
 )
 from icevirt.archive.kinds import EvenRuns, KindColumn, narrow, spread
 from icevirt.archive.reports.build import BadFile
-from icevirt.archive.scanned import ScannedGroup, SourceFiles
-from icevirt.archive.schema import file_signature
+from icevirt.archive.schema import ScannedGroup, file_signature
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.arrow_columns import (
     Codes,
     GrowingColumns,

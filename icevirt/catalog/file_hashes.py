@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.sources import SourceFiles
 from icevirt.model.strings import FoldingStrings, Strings
 
 HASHES = np.dtype([("url", "<u8"), ("state", "<u8")])

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icevirt.archive.catalog import path_of
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.file_hashes import HASHES, hashes_of
 from icevirt.catalog.parquet import (
     REQUESTED,

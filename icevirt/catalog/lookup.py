@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.scanned import DEFAULT, ScanLimits, SourceFiles
+from icevirt.archive.scanned import DEFAULT, ScanLimits
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.arrow_columns import are, bytes_of, numbers_of
 from icevirt.catalog.facts_reader import Chosen
 from icevirt.catalog.file_hashes import WantedFiles, hash_of_url, hashes_by_column

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icevirt.archive import catalog
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.storage.protocol import Storage
 

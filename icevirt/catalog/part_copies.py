@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.arrow_columns import numbers_of, rows_at, rows_column, rows_of
 from icevirt.catalog.facts_beside import objects_of
 from icevirt.catalog.lookup import rows_forgotten

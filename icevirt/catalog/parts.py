@@ -32,9 +32,9 @@ from icevirt.archive.scanned import (
     ScannedFile,
     ScanOutcome,
     SchemaTexts,
-    SourceFile,
 )
 from icevirt.archive.schema import file_signature
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.facts_beside import fact_row, write_fact_columns
 from icevirt.catalog.parquet import REQUESTED, encode_table, files_of, read_table, telling_damage
 from icevirt.catalog.references import encode

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import ArraySchema, ScannedGroup
 from icevirt.connect.urls import is_url
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, has_dtype

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from icevirt.connect.credentials.common import Secret
-from icevirt.connect.credentials.object_stores import profile_region
+from icevirt.connect.credentials.common import Secret, profile_region
 from icevirt.connect.urls import Address, destination
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.containers import ObjectStoreConfig

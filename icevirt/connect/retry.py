@@ -15,13 +15,10 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, Self
 
 from icevirt.connect.library import ask, is_refusal
 from icevirt.errors import StorageError
-
-if TYPE_CHECKING:
-    from icevirt.connect.stores import Bucket
 
 TOTAL = 60.0
 """Seconds of pauses and requests after which a request is given up."""
@@ -36,6 +33,22 @@ _SLOW = "RequestTimeout"  # with status 400, on S3
 # not the numbers of the `random` module: programs that seed these want them undisturbed, and
 # processes that seed them alike would wait alike
 _SYSTEM = random.SystemRandom()
+
+
+class Retryable(Protocol):
+    """What is asked of a bucket; `icevirt.connect.stores.Bucket` is one."""
+
+    def once(self) -> Self:
+        """Return the bucket, with each request sent only once."""
+
+    def store(self) -> Any:
+        """Return the store of obstore."""
+
+    def renew(self, store: Any) -> bool:
+        """Read credentials again; False where there are no others."""
+
+    def note_vain_renewal(self) -> None:
+        """Take note that a renewal did not help."""
 
 
 @dataclass(slots=True)
@@ -82,7 +95,7 @@ SERVERS: dict[object, Server] = {}
 os.register_at_fork(after_in_child=SERVERS.clear)
 
 
-class RetryState:
+class RetryState[B: Retryable]:
     """The tries of one request to a store.
 
     Args:
@@ -93,7 +106,7 @@ class RetryState:
         StorageError: The store is down, and was found so a moment ago.
     """
 
-    def __init__(self, bucket: Bucket, url: str) -> None:
+    def __init__(self, bucket: B, url: str) -> None:
         self._server = SERVERS.setdefault(bucket.once(), Server())
         self._server.check(url)
         # the first try is the library's, which has some of its own
@@ -132,7 +145,7 @@ class RetryState:
         self._since = self._begin = time.monotonic()
 
 
-def patiently[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
+def patiently[T](bucket: Retryable, url: str, act: Callable[[Any], T]) -> T:
     """Act on the store of a bucket, again where it throttles or is away for a while.
 
     Args:
@@ -155,7 +168,7 @@ def patiently[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
             return result
 
 
-def on_store[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
+def on_store[T](bucket: Retryable, url: str, act: Callable[[Any], T]) -> T:
     """Do what `patiently` does, once more where the credentials had come to their end.
 
     Raises:

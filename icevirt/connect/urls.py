@@ -129,12 +129,10 @@ def _refusal(text: str, scheme: str) -> InvalidInputError:
         return InvalidInputError(
             "icevirt does not read or write file systems of Hadoop", do=_TO_DO_ON_HADOOP, path=text
         )
-    from icevirt.model.config.containers import SCHEMES
-
     what = f"{scheme}:/ begins no path or URL that icevirt knows"
     whole = os.path.join(os.getcwd(), text)
     own = f"For a directory whose name ends in a colon, write its whole path: {whole}"
-    if scheme in SCHEMES or scheme in (*_SPELLED, *_AZURE):
+    if scheme == "file" or scheme in PROVIDERS:
         do = f"Write {scheme}:// with two slashes, as text: pathlib.Path makes one of them. {own}"
     elif len(scheme) == 1:
         do = f"Drives of Windows are not known here; WSL calls them /mnt/{scheme}/.... {own}"

@@ -11,6 +11,7 @@ for the Spark UI and for who wants to cancel jobs; other executors take no notic
 from __future__ import annotations
 
 import ctypes
+import os
 import pickle
 import socket
 import threading
@@ -279,3 +280,10 @@ def describe_jobs(stage: str, place: str = "") -> Iterator[None]:
         yield
     finally:
         _label.reset(token)
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # where a process may be confined to some
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -277,10 +277,3 @@ def _run(function: Callable[[Any], Any], payload: bytes) -> tuple[bool | None, b
         return run_pickled(function, payload)
     except Exception:  # noqa: BLE001  # the parent tries again, as Spark would
         return None, traceback.format_exc().encode()
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # where a process may be confined to some
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import ExecutorError, IcevirtError, StorageError
 from icevirt.execution import installed
 from icevirt.execution.executor import Executor

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, cast
 
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
-from icevirt.execution.executor import Executor
-from icevirt.execution.local_executors import InProcessExecutor, ProcessExecutor, usable_cores
+from icevirt.execution.executor import Executor, usable_cores
+from icevirt.execution.local_executors import InProcessExecutor, ProcessExecutor
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.execution.spark_session import (
     is_session,

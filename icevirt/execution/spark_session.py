@@ -34,9 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.scanned import ATTEMPTS
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
-from icevirt.execution.executor import Done, JobLabel, Watch, current
+from icevirt.execution.executor import Done, JobLabel, Watch, current, usable_cores
 from icevirt.execution.java import find_java, java_home
-from icevirt.execution.local_executors import usable_cores
 from icevirt.import_path import VARIABLE, import_path, python_path
 
 if TYPE_CHECKING:

@@ -51,7 +51,8 @@ from icevirt.model.snapshot import (
 )
 from icevirt.model.strings import Strings
 from icevirt.wire import header
-from icevirt.wire.flatbuffer.reader import Damage, reading
+from icevirt.wire.flatbuffer.reader import reading
+from icevirt.wire.flatbuffer.schema import Damage
 from icevirt.wire.header import FileKind
 from icevirt.wire.metadata import as_json, unique_keys
 

@@ -16,7 +16,7 @@ import msgpack
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12, unbase32
 from icevirt.model.generation import FormatGeneration
-from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.flatbuffer.schema import Damage
 from icevirt.wire.metadata import check_counts, unique_keys
 
 MOST_CONTAINERS = 2_000_000

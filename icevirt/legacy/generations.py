@@ -23,7 +23,8 @@ from icevirt.legacy.encoding import (
     text_id,
 )
 from icevirt.model.generation import FormatGeneration
-from icevirt.wire.flatbuffer.reader import Damage, reading
+from icevirt.wire.flatbuffer.reader import reading
+from icevirt.wire.flatbuffer.schema import Damage
 from icevirt.wire.header import FileKind
 
 _OLD_HISTORY = "the ops log; commits that were made before a branch was deleted"

@@ -27,7 +27,7 @@ from icevirt.repo.formats import OldRepository
 from icevirt.versioning import lookup
 from icevirt.versioning.repo_updates import Edit
 from icevirt.wire import config_yaml
-from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.flatbuffer.schema import Damage
 
 if TYPE_CHECKING:
     from icevirt.model.config.containers import VirtualChunkContainer

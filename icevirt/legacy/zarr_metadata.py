@@ -9,7 +9,7 @@ from typing import Any
 
 from icevirt.legacy.encoding import ARRAY, NAMED, choice, fields, number, sequence, text
 from icevirt.model.json import JSON
-from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.flatbuffer.schema import Damage
 from icevirt.wire.metadata import as_json
 
 _NUMCODECS = "https://zarr.dev/numcodecs/"  # of names that numcodecs itself uses no more

@@ -23,7 +23,7 @@ from icevirt.errors import InvalidInputError, ObjectNotFoundError, StaleReferenc
 if TYPE_CHECKING:
     from http.client import HTTPMessage, HTTPResponse
 
-    from icevirt.archive.scanned import SourceFile
+    from icevirt.archive.sources import SourceFile
 
 
 type Body = bytes | memoryview

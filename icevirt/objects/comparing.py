@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.objects import answers, fetch, remote
 from icevirt.objects.answers import UNCHECKED, Body, Checksum, refuse

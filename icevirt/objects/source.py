@@ -20,7 +20,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Self
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.connect import urls
 from icevirt.connect.urls import Address, is_url, spell
 from icevirt.errors import (

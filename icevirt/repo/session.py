@@ -236,7 +236,7 @@ class Session(Editing, Pictured):
         own: Mapping[str, Any] | None = None,
     ) -> SessionCommit:
         from icevirt.repo.commits.commit import SessionCommit
-        from icevirt.repo.settings import as_json
+        from icevirt.versioning.repo_updates import as_json
 
         check("message", message, str)
         merged = {**self._context.commit_metadata, **(as_json(metadata) if metadata else {})}

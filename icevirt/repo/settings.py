@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -75,14 +74,14 @@ class Settings:
         """Replace the repository's metadata. Raises ``InvalidInputError``, ``FormatError``."""
         from icevirt.versioning import repo_updates
 
-        new = as_json(metadata)
+        new = repo_updates.as_json(metadata)
         self._head.update(repo_updates.set_metadata(lambda _: new))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Add to the repository's metadata and return all; raises as `set_metadata`."""
         from icevirt.versioning import repo_updates
 
-        new = as_json(metadata)
+        new = repo_updates.as_json(metadata)
         info = self._head.update(repo_updates.set_metadata(lambda old: {**old, **new}))
         return dict(info.metadata or {})
 
@@ -151,6 +150,8 @@ class Settings:
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add this metadata to every commit of new sessions. Raises ``InvalidInputError``."""
+        from icevirt.versioning.repo_updates import as_json
+
         self._commit_metadata = dict(as_json(metadata))
 
     def default_commit_metadata(self) -> dict[str, Any]:
@@ -275,6 +276,7 @@ class Settings:
         from icevirt.repo.commits import commit
         from icevirt.repo.commits.change_set import ChangeSet
         from icevirt.versioning import lookup
+        from icevirt.versioning.repo_updates import as_json
 
         method = {"new_commit": commit.commit, "amend": commit.amend}.get(commit_method)
         if method is None:
@@ -384,16 +386,3 @@ class Settings:
         if cutoff > now:
             times = {name: moment(cutoff).isoformat(), "now": moment(now).isoformat()}
             raise InvalidInputError("this time lies in the future", do=do, **times)
-
-
-def as_json(metadata: Mapping[str, Any]) -> JSONObject:
-    """Return a copy that is surely JSON. Raises ``InvalidInputError``."""
-    try:
-        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
-        document: JSONObject = json.loads(text.encode())  # whose strings are UTF-8, too
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"metadata must be JSON: {error}",
-            do="Use strings, finite numbers, true, false, null, lists and mappings of these.",
-        ) from error
-    return document

@@ -19,7 +19,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import ScannedArray, ScannedFile, Share, SourceFile, Weight
+from icevirt.archive.scanned import ScannedArray, ScannedFile, Share, Weight
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType

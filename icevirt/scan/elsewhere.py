@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import PROVIDERS, Address, file_url, is_url, local_path, spell
 from icevirt.errors import (
     InvalidInputError,

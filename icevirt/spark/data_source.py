@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError, NotFoundError, UnsupportedError
 from icevirt.execution.installation import SentBySpark

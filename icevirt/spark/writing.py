@@ -35,7 +35,6 @@ from icevirt.repo.creation import refuse_foreign
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.references import (
@@ -50,6 +49,7 @@ from icevirt.tasks.references import (
     write_blocks,
     write_rest,
 )
+from icevirt.versioning.repo_updates import as_json
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 if TYPE_CHECKING:

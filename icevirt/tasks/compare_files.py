@@ -23,7 +23,7 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.relocation import Moved
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference, DifferenceKind
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.arrow_columns import numbers_of
 from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.catalog.parquet import read_table

@@ -22,8 +22,8 @@ from icevirt.archive.scanned import (
     ScannedArray,
     ScannedFile,
     ScanOutcome,
-    SourceFile,
 )
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.parts import PartRows, ScanNotes, complete_parts, mark, write_part
 from icevirt.errors import (

@@ -17,7 +17,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Self
 
-from icevirt.archive.scanned import ScanLimits, ScanOutcome, SourceFile
+from icevirt.archive.scanned import ScanLimits, ScanOutcome
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import is_url
 from icevirt.errors import (
     IcevirtError,

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, FileColumns
-from icevirt.archive.scanned import DEFAULT, ScanLimits, SourceFile
+from icevirt.archive.scanned import DEFAULT, ScanLimits
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import (
     CombineError,
     NotFoundError,

@@ -120,12 +120,6 @@ def add_chunks(task: WriteTask, bundles: Iterable[Sequence[ManifestTask]]) -> Ad
     return AddedChunks(references=tuple(tables), values=values)
 
 
-def read_results(record: Storage) -> Iterator[WriteResult]:
-    """Yield the results of all items that are recorded as finished."""
-    for info in record.list("items"):
-        yield load_result(record.get(info.path))
-
-
 def read_chunk_ids(record: Storage, number: int) -> frozenset[bytes]:
     """Return the ids of the chunk objects that were written with an item."""
     return load_result(record.get(record_path(number))).chunk_ids

@@ -6,7 +6,8 @@ there is nothing to do, and raises if it is not allowed. It is repeated where an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate
@@ -302,3 +303,16 @@ def _setting(info: RepoInfo, key: int) -> bool | None:
     if key in (info.enabled_feature_flags or ()):
         return True
     return False if key in (info.disabled_feature_flags or ()) else None
+
+
+def as_json(metadata: Mapping[str, Any]) -> JSONObject:
+    """Return a copy that is surely JSON. Raises ``InvalidInputError``."""
+    try:
+        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
+        document: JSONObject = json.loads(text.encode())  # whose strings are UTF-8, too
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"metadata must be JSON: {error}",
+            do="Use strings, finite numbers, true, false, null, lists and mappings of these.",
+        ) from error
+    return document

@@ -27,7 +27,8 @@ from icevirt.access.virtualizarr import (
 from icevirt.api.choices import check_group
 from icevirt.api.plan import Plan
 from icevirt.archive.reports.build import Opening, open_group
-from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.archive.scanned import ScannedFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import (
     AlreadyExistsError,
     InvalidInputError,

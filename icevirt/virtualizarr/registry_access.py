@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.library import ask
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
 from icevirt.objects import answers

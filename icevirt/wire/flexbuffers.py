@@ -18,7 +18,7 @@ from enum import IntEnum
 
 from icevirt.errors import InvalidInputError
 from icevirt.model.json import JSON, MAX_DEPTH
-from icevirt.wire.flatbuffer.reader import MAX_SHARING, Damage
+from icevirt.wire.flatbuffer.schema import MAX_SHARING, Damage
 
 
 class FlexType(IntEnum):

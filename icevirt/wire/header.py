@@ -26,6 +26,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
+from icevirt.ids import ObjectId12
 from icevirt.version import __version__
 
 _LARGE = 4 * 1024 * 1024  # bytes; the allocator keeps less by itself
@@ -322,3 +323,20 @@ def without_raw_start(file: bytes, head: int) -> tuple[bytes, bytes] | None:
     magic = bytes(data[:_MAGIC_SIZE])
     size_field = declared if code or single else b""
     return start, b"".join((magic, descriptor, window, size_field, data[at + 11 + length :]))
+
+
+_WRITER = (FIELDS["implementation"][0], FIELDS["spec_version"][0])
+
+
+def is_intact(raw: bytes) -> bool | None:
+    """Say whether the id in a manifest is the digest of its bytes; None where it is another id.
+
+    Ids of other clients are random. Ours stand at the end of the frame's first block.
+    """
+    if not raw[slice(*_WRITER)].startswith(b"icevirt-"):
+        return None
+    parted = without_raw_start(raw, SIZE)
+    if parted is None or len(parted[0]) < ObjectId12.SIZE:
+        return None
+    start, rest = parted[0][: -ObjectId12.SIZE], parted[1]
+    return ObjectId12.of_content(start + bytes(ObjectId12.SIZE), rest) == parted[0][len(start) :]

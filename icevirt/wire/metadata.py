@@ -12,8 +12,7 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from icevirt.wire.flatbuffer.reader import Damage
-from icevirt.wire.flatbuffer.schema import Values
+from icevirt.wire.flatbuffer.schema import Damage, Values
 
 if TYPE_CHECKING:
     from icevirt.model.json import JSON, JSONObject

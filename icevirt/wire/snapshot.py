@@ -13,7 +13,7 @@ from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.wire import header
-from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
+from icevirt.wire.flatbuffer.reader import FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import (
     CHUNK_INDEX_RANGE_LAYOUT,
     DIMENSION_SHAPE_LAYOUT,
@@ -21,6 +21,7 @@ from icevirt.wire.flatbuffer.schema import (
     MANIFEST_FILE_INFO_V2,
     NODE_SNAPSHOT,
     SNAPSHOT,
+    Damage,
     Field,
     Table,
     Values,

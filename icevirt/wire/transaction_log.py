@@ -18,8 +18,8 @@ from icevirt.model.strings import Places
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import BLOCK, Builder, Records, Rows, Tail, vector_blocks
-from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Payload, Tables, reading
-from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, NODE_SETS, TRANSACTION_LOG, Values
+from icevirt.wire.flatbuffer.reader import FlatBufferReader, Payload, Tables, reading
+from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, NODE_SETS, TRANSACTION_LOG, Damage, Values
 from icevirt.wire.header import FileKind
 
 _MOVE = ("from", "to", "node_id", "node_type")

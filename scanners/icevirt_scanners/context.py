@@ -9,14 +9,8 @@ from functools import partial
 from typing import Any, Self
 
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import (
-    FactsBeside,
-    Finding,
-    ScannedArray,
-    ScannedFile,
-    ScannedGroup,
-    Severity,
-)
+from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, ScannedFile, Severity
+from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.scan.contract import ByteSource, Policy, Scanner, ScannerOptions

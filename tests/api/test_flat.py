@@ -21,7 +21,7 @@ from icevirt import errors
 from icevirt.api.dataset import stored_tail
 from icevirt.api.upkeep import fold as folding
 from icevirt.api.upkeep.fold import fold
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.listings import (
     Known,
     grow_listing,

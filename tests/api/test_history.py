@@ -10,7 +10,7 @@ import xarray as xr
 import icevirt
 from builds.support import opened, write_days
 from icevirt.api.dataset.records import digest_of, identify_files
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.listings import write_listing
 from icevirt.errors import InvalidInputError
 from icevirt.storage.constructors import storage_of

@@ -23,7 +23,7 @@ from icevirt.display.repository import verify_report
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.execution.selection import default_executor
 from icevirt.model.chunks import ChunkTable
-from icevirt.tasks.verify import comparison, matching
+from icevirt.tasks.verify import comparison, references
 
 
 def made(place):
@@ -338,9 +338,9 @@ def test_the_group_is_given_by_the_path_that_is_most_alike(first):
     """A dataset with several names in a file leads to no other one's group."""
     names = ["/in/a/e", "/in/b/e", "/in/d"]
     order = names[first:] + names[:first]
-    assert [matching.group_of(path, order) for path in ("/a/e", "/b/e", "/d")] == ["/in"] * 3
-    assert matching.group_of("/x/e", order) in {"/in/a", "/in/b"}
-    assert matching.group_of("/f", order) == "/"
+    assert [references.group_of(path, order) for path in ("/a/e", "/b/e", "/d")] == ["/in"] * 3
+    assert references.group_of("/x/e", order) in {"/in/a", "/in/b"}
+    assert references.group_of("/f", order) == "/"
 
 
 @pytest.mark.ci

@@ -15,7 +15,8 @@ from icechunk.credentials import LocalFileSystemAccess
 import icevirt
 from builds.xarray_answer import combined
 from icevirt.archive.catalog import path_of
-from icevirt.archive.scanned import DEFAULT, SourceFile, SourceFiles
+from icevirt.archive.scanned import DEFAULT
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.parquet import read_table
 from icevirt.catalog.parts import PartRows

@@ -11,9 +11,10 @@ import pytest
 
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.errors import FormatError, InvalidInputError, SparkJobError
-from icevirt.execution.local_executors import ProcessExecutor, usable_cores
+from icevirt.execution.executor import usable_cores
+from icevirt.execution.local_executors import ProcessExecutor
 from icevirt.execution.selection import (
     FEW_FILES,
     LARGE,

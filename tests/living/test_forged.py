@@ -39,7 +39,7 @@ from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.trial import file_held_back
 from icevirt.api.recipe import toml
 from icevirt.archive import catalog as schema
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.listings import read_listing, write_listing
 from icevirt.catalog.parquet import encode_table, read_table
 from icevirt.catalog.part_copies import rename_files

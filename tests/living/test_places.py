@@ -210,7 +210,7 @@ def test_a_report_opens_no_container_that_only_the_repository_names(call, repo, 
 
 def test_a_list_with_odd_urls_is_refused(laced, monkeypatch):
     from icevirt.api.dataset import change
-    from icevirt.archive.scanned import SourceFile, SourceFiles
+    from icevirt.archive.sources import SourceFile, SourceFiles
     from icevirt.catalog.listings import FileListing
 
     odd = SourceFile(url="file:///archive/../etc/x.nc", size=1, last_modified=10**18)

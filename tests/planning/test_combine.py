@@ -9,7 +9,9 @@ import pytest
 from builds.support import closed_of, tables_of
 from grouping import combine_spec
 from icevirt.archive.plan import ArrayMode
-from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, ScanOutcome, SourceFile
+from icevirt.archive.scanned import ScannedArray, ScannedFile, ScanOutcome
+from icevirt.archive.schema import ScannedGroup
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.parts import write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from icevirt.planning.combine.variables import CombinedVariable
+from icevirt.planning.axes.axis import CombinedVariable
 from icevirt.repo.assets import Assets
 
 FILES = 5

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from icevirt.repo.assets import Cache
+from icevirt.repo.manifest_lookup import Cache
 
 
 def test_a_value_is_made_once():

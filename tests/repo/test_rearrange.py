@@ -17,7 +17,7 @@ from icevirt.errors import (
 )
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.repo.repository import Repository
-from icevirt.repo.session import SessionMode
+from icevirt.repo.view import SessionMode
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
 

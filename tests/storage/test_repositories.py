@@ -15,9 +15,9 @@ import xarray as xr
 import zarr
 
 import icevirt
+from icevirt.access.xarray.writing import to_icechunk
 from icevirt.errors import NotListableError, ReadOnlyError, RepositoryNotFoundError
 from icevirt.storage import object_store
-from icevirt.xarray import to_icechunk
 from servers.faults import ANSWER_LOST, refused
 
 REPO = r"/repo$"

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import NotFoundError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions

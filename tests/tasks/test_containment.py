@@ -15,7 +15,8 @@ import pytest
 from builds.support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
 from icevirt.api.scan import scan_file
 from icevirt.archive.catalog import CatalogPart, parts_of, run_of
-from icevirt.archive.scanned import ScanLimits, SourceFile
+from icevirt.archive.scanned import ScanLimits
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog import parts as catalog
 from icevirt.catalog.parts import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError

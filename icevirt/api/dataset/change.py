@@ -34,7 +34,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.options import declare
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import CombineSpec

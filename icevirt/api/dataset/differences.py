@@ -12,7 +12,7 @@ from icevirt.api.choices import outside
 from icevirt.api.dataset.files_held import FileDifferences
 from icevirt.api.sources.inputs import Inputs, names_many
 from icevirt.api.trust.readable_places import ReadablePlaces, place_of, source_url
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.errors import InvalidInputError, NotFoundError, NothingListedError
 from icevirt.objects.answers import GONE
 from icevirt.objects.source_lists.listing import (

@@ -20,7 +20,7 @@ from icevirt.api.dataset.target import Target, nodes_of
 from icevirt.api.events import Clock
 from icevirt.archive.catalog import path_of
 from icevirt.archive.plan import BuildPlan, FileRows
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.facts_beside import objects_of
 from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.errors import IcevirtError

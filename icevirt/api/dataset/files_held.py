@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from icevirt.api.dataset.records import BUILD_ID, digest_of, identify_files, options_of
 from icevirt.api.trust.readable_places import REBUILD
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.listings import FileListing, Known, look_up, read_listing, write_listing
 from icevirt.catalog.parts import read_scans
 from icevirt.errors import (

@@ -46,7 +46,7 @@ from icevirt.api.events import Clock, tell
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, ReferenceCounts
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.listings import grow_listing
 from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
@@ -62,9 +62,9 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.layout import WORK
-from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Below
 from icevirt.versioning.merge.kept_nodes import read_planned_attributes
+from icevirt.versioning.repo_updates import as_json
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEW = 64

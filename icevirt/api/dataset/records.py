@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.json import JSON, loads

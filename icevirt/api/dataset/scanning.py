@@ -23,8 +23,9 @@ from icevirt.archive.catalog import parts_of
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, Progress, reason_of
-from icevirt.archive.scanned import DEFAULT, ScanLimits, SourceFile, SourceFiles
+from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from icevirt.access.columns.stored_array import open_array
 from icevirt.access.store.locating import ReferenceLocator
+from icevirt.archive.plan import MAX_REFERENCES
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
@@ -37,7 +38,6 @@ from icevirt.model.snapshot import (
 from icevirt.objects.answers import Staleness
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.planning.lengthened import Lengthened, LengthenedArray, OtherwiseError
-from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names

@@ -23,7 +23,7 @@ from icevirt.api.dataset.records import BUILD_ID
 from icevirt.api.dataset.scanning import Scan
 from icevirt.archive.facts import ArrayColumns, FileColumns
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.catalog.part_copies import copy_files
 from icevirt.catalog.parts import mark
 from icevirt.errors import FormatError, ObjectNotFoundError

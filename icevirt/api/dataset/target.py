@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,7 +24,7 @@ from icevirt.api.dataset.records import (
     likeness,
     provenance_of,
 )
-from icevirt.archive.plan import BuildPlan
+from icevirt.archive.plan import BuildPlan, WriteResult, load_result
 from icevirt.errors import (
     AlreadyExistsError,
     Fix,
@@ -357,8 +357,6 @@ class Target:
         Only objects that this build recorded are removed, and only while there is no repository
         that could refer to them and no other build that could.
         """
-        from icevirt.tasks.write_manifests import read_results
-
         record = self.record(build_id)
         mine = all(f"/{build_id}/" in info.path for info in self.storage.list(layout.BUILDS))
         if self.info is None and mine and RepoInfoFile(self.storage).find() is None:
@@ -417,3 +415,9 @@ def origin_of(build: SnapshotSummary, record: Mapping[str, Any]) -> dict[str, An
     if record.get("groups"):
         return {"groups": record["groups"]}
     return {"born": record.get("born") or str(build.id)}
+
+
+def read_results(record: Storage) -> Iterator[WriteResult]:
+    """Yield the results of all items that are recorded as finished."""
+    for info in record.list("items"):
+        yield load_result(record.get(info.path))

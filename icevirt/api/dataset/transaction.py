@@ -53,7 +53,8 @@ from icevirt.archive.reports.build import (
     BuildReport,
     ReferenceCounts,
 )
-from icevirt.archive.scanned import ScanLimits, SourceFiles
+from icevirt.archive.scanned import ScanLimits
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
     BuildError,
     ConflictError,

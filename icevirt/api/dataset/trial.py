@@ -20,8 +20,8 @@ from icevirt.archive.catalog import path_of
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.reports.upkeep import FileHeldBack
-from icevirt.archive.scanned import SourceFile, SourceFiles
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget
 from icevirt.catalog.parquet import read_table

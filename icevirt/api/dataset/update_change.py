@@ -49,7 +49,7 @@ from icevirt.api.recorded import continue_options
 from icevirt.api.trust.readable_places import remark_on_elsewhere
 from icevirt.archive.reports.build import OTHERS, BuildReport
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.errors import IcevirtError, InvalidInputError, PlanChangedError, ScanError
 from icevirt.execution.executor import Executor
 from icevirt.model.json import JSON

@@ -23,7 +23,7 @@ from icevirt.api.storing import StoredArrays, StoringAgain
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.reports.upkeep import UpdateReport
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError, PlanChangedError, ScanError, SourcesChangedError
 from icevirt.ids import ObjectId8
 from icevirt.model.snapshot import ArrayNode, Snapshot
@@ -32,8 +32,8 @@ from icevirt.planning.lengthened import decision_of
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.pending_commit import PendingCommit
-from icevirt.repo.settings import as_json
 from icevirt.versioning.merge.build_merge import array_of
+from icevirt.versioning.repo_updates import as_json
 
 _SHOWN = 5  # names in a message
 

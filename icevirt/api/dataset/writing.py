@@ -26,7 +26,7 @@ from icevirt.archive.joining import Form
 from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.upkeep import FileHeldBack
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import (
     BuildError,
     ConflictError,

@@ -18,7 +18,7 @@ from icevirt.archive.reports.history import (
     NodeChange,
     VersionDiff,
 )
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths

@@ -18,7 +18,7 @@ from itertools import batched
 from operator import attrgetter
 from typing import Any, Protocol, cast
 
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.connect.urls import Address, as_local_path, is_pattern, is_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque

@@ -20,7 +20,7 @@ import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local_path, spell
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings

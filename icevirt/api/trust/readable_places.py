@@ -19,7 +19,7 @@ from icevirt.amounts import plural
 from icevirt.api.sources.inputs import Inputs, each_source, names_many
 from icevirt.api.trust.made_here import read_containers
 from icevirt.archive.reports.build import BuildReport, Opening
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import (
     Address,
     as_local_path,

@@ -20,7 +20,7 @@ from icevirt.api.dataset.records import FOLDER as RECORDS
 from icevirt.api.upkeep.scans import FOLDERS, tables_with
 from icevirt.archive import catalog as schema
 from icevirt.archive.reports.upkeep import Deleted, UnfinishedBuild
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import ListPiece, pieces_of
 from icevirt.catalog.lookup import look_up_files
 from icevirt.catalog.part_index import FOLDER as INDEXES

@@ -34,7 +34,7 @@ from icevirt.api.upkeep.windows import DatasetFiles
 from icevirt.archive.catalog import path_of
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.upkeep import WithdrawReport
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import pieces_of
 from icevirt.catalog.parquet import read_tables
 from icevirt.errors import ConflictError, FormatError, NotFoundError, ObjectNotFoundError

@@ -11,6 +11,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from configparser import ConfigParser, Error
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -422,3 +423,33 @@ def containers_credentials(
                 found=type(given).__name__,
             )
     return dict(m)
+
+
+def profile_region() -> str | None:
+    """Return the region of the profile in use, if it has one."""
+    found = (section_of(*place).get("region") for place in profile_places())
+    return next((region for region in found if region), None)
+
+
+def profile_in_use() -> str:
+    """Return the name of the AWS profile in use."""
+    return os.environ.get("AWS_PROFILE") or "default"
+
+
+def profile_places() -> tuple[tuple[str, str], ...]:
+    """Return the files and sections of the profile in use."""
+    profile = profile_in_use()
+    named = profile if profile == "default" else f"profile {profile}"
+    keys = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
+    config = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
+    return (os.path.expanduser(keys), profile), (os.path.expanduser(config), named)
+
+
+def section_of(path: str, section: str) -> dict[str, str]:
+    """Return a section of a file of profiles; nothing where there is none."""
+    parser = ConfigParser(interpolation=None)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (Error, OSError, UnicodeDecodeError):
+        return {}
+    return dict(parser[section]) if parser.has_section(section) or section == "DEFAULT" else {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from configparser import ConfigParser, Error
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -25,7 +24,10 @@ from icevirt.connect.credentials.common import (
     SecretCredentials,
     StaticCredentials,
     expiry,
+    profile_in_use,
+    profile_places,
     secret,
+    section_of,
 )
 from icevirt.errors import InvalidInputError, StorageError
 
@@ -344,7 +346,7 @@ def choose(profile: str) -> None:
     """
     before = os.environ.get("AWS_PROFILE")
     os.environ["AWS_PROFILE"] = profile
-    if not any(_section(*place) for place in _places()):
+    if not any(section_of(*place) for place in profile_places()):
         if before is None:
             del os.environ["AWS_PROFILE"]
         else:
@@ -367,8 +369,8 @@ def from_profile() -> S3StaticCredentials | None:
     """
     if any(name in os.environ for name in _ENOUGH):
         return None
-    places = _places()
-    sections = [_section(*place) for place in places]
+    places = profile_places()
+    sections = [section_of(*place) for place in places]
     needed = [name for name in _FOR_BOTO3 if any(name in found for found in sections)]
     if needed and find_spec("botocore") is not None:
         return _by_boto3(places)
@@ -380,7 +382,7 @@ def from_profile() -> S3StaticCredentials | None:
         raise InvalidInputError(
             "an AWS profile gets its keys in a way that needs boto3",
             do="Run `pip install boto3` here and on every executor, or pass credentials.",
-            profile=_profile(),
+            profile=profile_in_use(),
             because=needed[0],
         )
     return None
@@ -399,7 +401,7 @@ def _by_boto3(places: tuple[tuple[str, str], ...]) -> S3StaticCredentials | None
             "boto3 gets no keys by an AWS profile",
             do="Run `aws sts get-caller-identity` to see why; after single sign-on ended, run"
             " `aws sso login`.",
-            profile=_profile(),
+            profile=profile_in_use(),
             error=failure,
         )
     return (
@@ -428,31 +430,3 @@ def _renew() -> S3StaticCredentials:
 
 PROFILE = s3_refreshable_credentials(_renew)
 """The keys that the profile holds at the time of use."""
-
-
-def profile_region() -> str | None:
-    """Return the region of the profile in use, if it has one."""
-    found = (_section(*place).get("region") for place in _places())
-    return next((region for region in found if region), None)
-
-
-def _profile() -> str:
-    return os.environ.get("AWS_PROFILE") or "default"
-
-
-def _places() -> tuple[tuple[str, str], ...]:
-    """Return the files and sections of the profile in use."""
-    profile = _profile()
-    named = profile if profile == "default" else f"profile {profile}"
-    keys = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
-    config = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
-    return (os.path.expanduser(keys), profile), (os.path.expanduser(config), named)
-
-
-def _section(path: str, section: str) -> dict[str, str]:
-    parser = ConfigParser(interpolation=None)
-    try:
-        parser.read(path, encoding="utf-8")
-    except (Error, OSError, UnicodeDecodeError):
-        return {}
-    return dict(parser[section]) if parser.has_section(section) or section == "DEFAULT" else {}

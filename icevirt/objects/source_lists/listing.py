@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket

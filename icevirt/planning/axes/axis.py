@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
@@ -191,3 +192,54 @@ class NewDimension:
         used, cell = used[lacking:], cell.astype(np.int64) - lacking
         values = None if self.values is None else self.values[used]
         return replace(self, cell=cell, count=len(used), values=values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CombinedVariable:
+    """An array with one row per file that has it, in the order of their cells."""
+
+    path: str
+    held: NDArray[np.integer] | range  # (files,) rows of the array columns
+    schema: ArraySchema  # of the first file that keeps its chunks and decodes as most values do
+    sizes: NDArray[np.int64]  # (m, ndim) the shapes that occur
+    size: NDArray[np.integer]  # (files,) which of them a file has
+    whole: NDArray[np.bool_]  # (files,)
+    whole_schema: ArraySchema | None  # of the files whose values were read
+    along: tuple[AxisPlacement, ...]  # n dimensions of the array along which files are placed
+    axes: tuple[int, ...]  # (n,) which axes of the array these are
+    cell: NDArray[np.int64]  # (files, n) ascending
+    again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
+    ragged: tuple[int, ...]  # axes whose lengths differ, which are padded at their ends
+    full: tuple[int, ...]  # lengths of these in the dataset
+    spells: bool  # whether the last axis counts the characters of texts
+    alike: NDArray[np.bool_]  # (files,) whether the values mean what the schema says
+    as_floats: bool  # whether it is to be stored as decoded floats
+
+    @property
+    def rows(self) -> NDArray[np.integer]:
+        """Rows of the array columns, shape (files,)."""
+        if not isinstance(self.held, range):
+            return self.held
+        narrow = np.int32 if self.held.stop <= np.iinfo(np.int32).max else np.int64
+        return np.arange(self.held.start, self.held.stop, self.held.step, dtype=narrow)
+
+    @property
+    def shapes(self) -> NDArray[np.int64]:
+        """The shape of each file's share, (files, ndim)."""
+        shapes: NDArray[np.int64] = self.sizes[self.size]
+        return shapes
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Elements of each file along the placed axes, shape (files, n)."""
+        return self.along_axes(self.axes)
+
+    def along_axes(self, axes: Sequence[int]) -> NDArray[np.int64]:
+        """Return the elements of each file along some axes, shape (files, axes)."""
+        lengths: NDArray[np.int64] = self.sizes[:, list(axes)][self.size]
+        return lengths
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the array has elements that no file holds, though no file is missing."""
+        return bool(self.ragged) or any(axis.has_gaps for axis in self.along)

@@ -25,11 +25,10 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.model.json import JSON
-from icevirt.planning.axes.axis import NOWHERE, AxisSteps
+from icevirt.planning.axes.axis import NOWHERE, AxisSteps, CombinedVariable
 from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.options import Missing
-from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.remedies import drop_fixes, fix, list_names
 from icevirt.planning.times.units import missing_of
 

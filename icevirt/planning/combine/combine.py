@@ -16,14 +16,15 @@ import numpy as np
 from icevirt.archive.facts import CatalogFacts, StepCuts, describe_variables
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import AxisSummary
-from icevirt.archive.scanned import ScannedGroup, names_by_group
+from icevirt.archive.scanned import names_by_group
+from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
-from icevirt.planning.axes.axis import Placement
+from icevirt.planning.axes.axis import CombinedVariable, Placement
 from icevirt.planning.axes.axis_ends import describe_axes, summary_of_axis
 from icevirt.planning.axes.group_order import describe_groups
 from icevirt.planning.axes.placement import as_given
@@ -34,7 +35,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import plan_array
 from icevirt.planning.combine.prepare import PreparedFacts, coordinate
 from icevirt.planning.combine.tolerance import offer_tolerance
-from icevirt.planning.combine.variables import CombinedVariable, members_of, place_in_cells
+from icevirt.planning.combine.variables import members_of, place_in_cells
 from icevirt.planning.containers import containers_for
 from icevirt.planning.meaning.conventions import describe_conventions
 from icevirt.planning.meaning.grid_mappings import refuse_unlike_mappings

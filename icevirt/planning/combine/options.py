@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from icevirt.archive.options import Names, Option, Options, count, mapping, names, one_of
+from icevirt.archive.plan import MAX_REFERENCES
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.axes.axis import spacing_of
@@ -25,9 +26,7 @@ from icevirt.planning.combine.data_vars import (
     Kept,
     data_vars_of,
 )
-from icevirt.planning.edits.file_edits import FileChanges, FileFacts
-from icevirt.planning.edits.renames import LabelEdits
-from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
+from icevirt.planning.edits.file_edits import FileChanges, FileFacts, LabelEdits
 
 type Combine = Literal["by_coords", "nested"]
 type ChunkGrid = Literal["regular", "rectilinear"]

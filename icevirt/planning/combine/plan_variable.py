@@ -19,7 +19,7 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
-from icevirt.planning.axes.axis import AxisPlacement, AxisSteps, Placement
+from icevirt.planning.axes.axis import AxisPlacement, AxisSteps, CombinedVariable, Placement
 from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import number_rows, without_spacing
 from icevirt.planning.combine.cf_packing import OWN, PACKING
@@ -27,7 +27,6 @@ from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import fixes_of, largest_difference
 from icevirt.planning.combine.unlike_files import unequal_refusal
-from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
 from icevirt.planning.remedies import drop_fix, fix

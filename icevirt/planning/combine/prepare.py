@@ -61,7 +61,8 @@ from icevirt.planning.combine.data_vars import (
 )
 from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.edits.renames import LabelEdits
+from icevirt.planning.edits.file_edits import LabelEdits
+from icevirt.planning.edits.renames import with_label_edits
 from icevirt.planning.remedies import drop_fixes, fix, list_names, scan_fix
 from icevirt.planning.times.recoding import recode_times
 from icevirt.planning.times.units import units_of
@@ -123,7 +124,7 @@ class PreparedFacts:
         """Return a new dimension with the attributes that the user set."""
         if self.label_edits is None:
             return dimension
-        return self.label_edits.apply(dimension, cells.rows, spec.options.combine_attrs)
+        return with_label_edits(dimension, self.label_edits, cells.rows, spec.options.combine_attrs)
 
     def cells(self, spec: CombineSpec) -> Placement:
         """Return where the files lie along the concatenated dimensions.

@@ -20,10 +20,10 @@ from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
+from icevirt.planning.axes.axis import CombinedVariable
 from icevirt.planning.axes.coordinates import decode
 from icevirt.planning.axes.differing import ROUNDING, are_integers, rounding_of
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import bounds_of

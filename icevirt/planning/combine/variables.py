@@ -8,19 +8,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts, by_first_appearance
+from icevirt.archive.facts import CatalogFacts, by_first_appearance, by_path
 from icevirt.archive.joining import find_fixed_dtype
-from icevirt.archive.kinds import NumberColumn
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError, OverlapError
 from icevirt.model import paths
 from icevirt.planning.axes import duplicates
-from icevirt.planning.axes.axis import AxisPlacement, Placement
+from icevirt.planning.axes.axis import CombinedVariable, Placement
 from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
@@ -29,59 +28,7 @@ from icevirt.planning.partial import mismatch
 from icevirt.planning.partial.storage_cost import converts, is_storage, permits, signature
 from icevirt.planning.remedies import scan_fix
 
-_ROWS = 1 << 20  # that are sorted at a time
 _OF_TYPE = frozenset(("data type", "attribute _FillValue", "attribute missing_value"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CombinedVariable:
-    """An array with one row per file that has it, in the order of their cells."""
-
-    path: str
-    held: NDArray[np.integer] | range  # (files,) rows of the array columns
-    schema: ArraySchema  # of the first file that keeps its chunks and decodes as most values do
-    sizes: NDArray[np.int64]  # (m, ndim) the shapes that occur
-    size: NDArray[np.integer]  # (files,) which of them a file has
-    whole: NDArray[np.bool_]  # (files,)
-    whole_schema: ArraySchema | None  # of the files whose values were read
-    along: tuple[AxisPlacement, ...]  # n dimensions of the array along which files are placed
-    axes: tuple[int, ...]  # (n,) which axes of the array these are
-    cell: NDArray[np.int64]  # (files, n) ascending
-    again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
-    ragged: tuple[int, ...]  # axes whose lengths differ, which are padded at their ends
-    full: tuple[int, ...]  # lengths of these in the dataset
-    spells: bool  # whether the last axis counts the characters of texts
-    alike: NDArray[np.bool_]  # (files,) whether the values mean what the schema says
-    as_floats: bool  # whether it is to be stored as decoded floats
-
-    @property
-    def rows(self) -> NDArray[np.integer]:
-        """Rows of the array columns, shape (files,)."""
-        if not isinstance(self.held, range):
-            return self.held
-        narrow = np.int32 if self.held.stop <= np.iinfo(np.int32).max else np.int64
-        return np.arange(self.held.start, self.held.stop, self.held.step, dtype=narrow)
-
-    @property
-    def shapes(self) -> NDArray[np.int64]:
-        """The shape of each file's share, (files, ndim)."""
-        shapes: NDArray[np.int64] = self.sizes[self.size]
-        return shapes
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Elements of each file along the placed axes, shape (files, n)."""
-        return self.along_axes(self.axes)
-
-    def along_axes(self, axes: Sequence[int]) -> NDArray[np.int64]:
-        """Return the elements of each file along some axes, shape (files, axes)."""
-        lengths: NDArray[np.int64] = self.sizes[:, list(axes)][self.size]
-        return lengths
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether the array has elements that no file holds, though no file is missing."""
-        return bool(self.ragged) or any(axis.has_gaps for axis in self.along)
 
 
 def members_of(
@@ -124,42 +71,6 @@ def place_in_cells(member: CombinedVariable, cells: Placement) -> CombinedVariab
     """Return an array of files in equal cells, with the labels and reasons of these."""
     names = [axis.dimension for axis in member.along]
     return replace(member, along=cells.along(member.path, names))
-
-
-def by_path(facts: CatalogFacts) -> Iterator[tuple[str, NDArray[np.integer]]]:
-    """Yield the rows of each array, in their order."""
-    path = facts.arrays.path
-    narrow = np.int32 if len(path) <= np.iinfo(np.int32).max else np.int64
-    first = path.codes[: len(path.values)]
-    if _repeats(path.codes, first):  # all files hold the same arrays in the same order
-        for code, name in enumerate(path.values):
-            at = int(np.flatnonzero(first == code)[0])
-            yield name, np.arange(at, len(path), len(first), dtype=narrow)
-        return
-    counts = path.counts()
-    ends = np.cumsum(counts)
-    order: NDArray[np.integer] = np.empty(len(path), narrow)
-    free = ends - counts
-    for low in range(0, len(order), _ROWS):
-        codes = path.codes[low : low + _ROWS]
-        rows = np.argsort(codes, kind="stable")
-        taken = np.bincount(codes, minlength=len(counts))
-        before = np.cumsum(taken) - taken
-        order[np.arange(len(codes)) + np.repeat(free - before, taken)] = rows + low
-        free += taken
-    for name, count, end in zip(path.values, counts.tolist(), ends.tolist(), strict=True):
-        yield name, order[end - count : end]
-
-
-def _repeats(codes: NumberColumn, first: NDArray[np.integer]) -> bool:
-    """Say whether a column is nothing but repetitions of some different codes."""
-    if not len(first) or len(codes) % len(first) or len(np.unique(first)) < len(first):
-        return False
-    rows = max(1, _ROWS // len(first)) * len(first)
-    return all(
-        bool((codes[low : low + rows].reshape(-1, len(first)) == first).all())
-        for low in range(0, len(codes), rows)
-    )
 
 
 def _combine_rows(  # noqa: PLR0917 - the facts of one array

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -380,3 +380,16 @@ def _is_number_type(data_type: str) -> bool:
         return np.dtype(data_type).kind in "iuf"
     except TypeError:
         return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelEdits:
+    """What was said of the attributes of labels: by a function of each file, then of all alike."""
+
+    edits: tuple[FileEdit, ...]
+    of_file: NDArray[np.int64]  # (files,) which of the edits each file has
+    everywhere: FileEdit
+
+    def take(self, rows: NDArray[np.integer]) -> LabelEdits:
+        """Return the edits of some files, in the order given."""
+        return replace(self, of_file=self.of_file[rows])

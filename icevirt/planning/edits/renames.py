@@ -12,7 +12,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,15 +20,21 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf, by_first_appearance
 from icevirt.archive.roles import KEYED, LISTS, resolve
-from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import DECODING, ArraySchema
+from icevirt.archive.schema import DECODING, ArraySchema, ScannedGroup
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.axes.axis import NewDimension
 from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
-from icevirt.planning.edits.file_edits import COUNTING, Corrections, FileEdit, convert, statement
+from icevirt.planning.edits.file_edits import (
+    COUNTING,
+    Corrections,
+    FileEdit,
+    LabelEdits,
+    convert,
+    statement,
+)
 from icevirt.planning.remedies import drop_fix
 from icevirt.planning.times.units import bounds_of
 
@@ -255,60 +261,49 @@ def _rename_groups(
     return change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LabelEdits:
-    """What was said of the attributes of labels: by a function of each file, then of all alike."""
+def with_label_edits(
+    dimension: NewDimension, said: LabelEdits, rows: NDArray[np.integer], policy: CombineAttrs
+) -> NewDimension:
+    """Return a dimension with its attributes; ``rows`` are the files in their order.
 
-    edits: tuple[FileEdit, ...]
-    of_file: NDArray[np.int64]  # (files,) which of the edits each file has
-    everywhere: FileEdit
+    Raises:
+        CombineError: Files say different things of what the labels mean.
+        InvalidInputError: The labels come from a variable that says something else of them.
+    """
+    path = f"/{dimension.name}"
+    kind = "" if dimension.values is None else dimension.values.dtype.name
+    used = by_first_appearance(said.of_file[rows], len(said.edits)).tolist()
+    found = [
+        _of_edits(path, dimension.attributes, (said.edits[number], said.everywhere), kind)
+        for number in used
+    ]
+    unlike = [
+        name
+        for name in DECODING
+        if any(statement(each, name) != statement(found[0], name) for each in found)
+    ]
+    if unlike:
+        raise CombineError(
+            f"preprocess sets different attributes for the labels of {dimension.name!r}",
+            do=f"Set the same {', '.join(unlike)} for all files.",
+            dimension=dimension.name,
+        )
+    attributes = combine_attributes(found, policy, path=path)
+    return replace(dimension, attributes=attributes)
 
-    def take(self, rows: NDArray[np.integer]) -> LabelEdits:
-        """Return the edits of some files, in the order given."""
-        return replace(self, of_file=self.of_file[rows])
 
-    def apply(
-        self, dimension: NewDimension, rows: NDArray[np.integer], policy: CombineAttrs
-    ) -> NewDimension:
-        """Return a dimension with its attributes; ``rows`` are the files in their order.
-
-        Raises:
-            CombineError: Files say different things of what the labels mean.
-            InvalidInputError: The labels come from a variable that says something else of them.
-        """
-        path = f"/{dimension.name}"
-        kind = "" if dimension.values is None else dimension.values.dtype.name
-        used = by_first_appearance(self.of_file[rows], len(self.edits)).tolist()
-        found = [
-            self._of_edits(path, dimension.attributes, (self.edits[number], self.everywhere), kind)
-            for number in used
-        ]
-        unlike = [
-            name
-            for name in DECODING
-            if any(statement(each, name) != statement(found[0], name) for each in found)
-        ]
-        if unlike:
-            raise CombineError(
-                f"preprocess sets different attributes for the labels of {dimension.name!r}",
-                do=f"Set the same {', '.join(unlike)} for all files.",
-                dimension=dimension.name,
+def _of_edits(
+    path: str, attributes: Attributes, edits: Sequence[FileEdit], kind: JSON
+) -> Attributes:
+    made = attributes
+    for edit in edits:
+        made = with_attributes(path, made, edit.choose_attributes(path), kind)
+    for name in DECODING:
+        if name in attributes.values and statement(made, name) != statement(attributes, name):
+            raise InvalidInputError(
+                f"the labels {path} have the {name} of the variable that they come from",
+                do="Correct that variable in attrs instead.",
+                variable=path,
+                attribute=name,
             )
-        attributes = combine_attributes(found, policy, path=path)
-        return replace(dimension, attributes=attributes)
-
-    def _of_edits(
-        self, path: str, attributes: Attributes, edits: Sequence[FileEdit], kind: JSON
-    ) -> Attributes:
-        made = attributes
-        for edit in edits:
-            made = with_attributes(path, made, edit.choose_attributes(path), kind)
-        for name in DECODING:
-            if name in attributes.values and statement(made, name) != statement(attributes, name):
-                raise InvalidInputError(
-                    f"the labels {path} have the {name} of the variable that they come from",
-                    do="Correct that variable in attrs instead.",
-                    variable=path,
-                    attribute=name,
-                )
-        return made
+    return made

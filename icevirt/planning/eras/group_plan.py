@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.eras import ERA, MARK, Choice, Era, Eras
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import ArraySchema, ScannedGroup
 from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError, OverlapError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts, variables_of
+from icevirt.archive.facts import CatalogFacts, by_path, variables_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model import paths
@@ -23,7 +23,6 @@ from icevirt.planning.axes.gaps import can_reserve
 from icevirt.planning.axes.placement import as_given
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
-from icevirt.planning.combine.variables import by_path
 from icevirt.planning.eras.signatures import Grids, Signatures
 
 _ABSENT = -1

@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, describe_variables
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, by_path, describe_variables
 from icevirt.archive.schema import DURATION, ArraySchema, differences
 from icevirt.model import paths
 from icevirt.model.attributes import restore
 from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.variables import by_path
 from icevirt.planning.meaning.grid_mappings import unlike_mappings
 from icevirt.planning.meaning.local_indices import local_indices
 from icevirt.planning.times.units import units_to_count

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.archive.facts import CatalogFacts, variables_of
-from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import DECODING
+from icevirt.archive.schema import DECODING, ScannedGroup
 from icevirt.errors import CombineError
 from icevirt.planning.combine.combine_attrs import CombineAttrs
 from icevirt.planning.remedies import choose, fix, list_names

@@ -21,9 +21,9 @@ from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
+from icevirt.planning.axes.axis import CombinedVariable
 from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of
 from icevirt.planning.combine.options import CombineOptions
-from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.chunk_alignment import (
     TooManyError,
     any_native,

@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 
 from icevirt.archive.catalog import BLOCK_REFS, CatalogPart
-from icevirt.archive.scanned import Share, SourceFile, Weight
+from icevirt.archive.scanned import Share, Weight
+from icevirt.archive.sources import SourceFile
 
 _FILE = 4e-3  # seconds of a small file: opening, describing, packing
 _GIGABYTE = 4e-3  # seconds of its chunk index, and of the coordinates that are read

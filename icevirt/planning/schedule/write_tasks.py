@@ -36,8 +36,6 @@ from icevirt.archive.plan import (
 from icevirt.model.config.document import SplitRule
 from icevirt.model.snapshot import Extents
 
-MAX_REFERENCES = 500_000
-"""Of one manifest. GDAL's reader stops at 1,000,000 FlatBuffers tables."""
 SHARED_REFERENCES = 10_000
 """Arrays with fewer references share manifests, up to this many in one."""
 SHARED_BYTES = 16 << 20

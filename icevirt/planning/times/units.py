@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DURATION, Recoding, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
@@ -171,14 +170,6 @@ def bounds_of(path: str, attributes: Mapping[str, Any]) -> Iterator[str]:
     for name in BOUNDS:
         if isinstance(target := attributes.get(name), str) and target:
             yield target if target.startswith("/") else paths.join(paths.parent(path), target)
-
-
-def counting_array(arrays: Iterable[ScannedArray], path: str) -> ScannedArray | None:
-    """Return the array whose units a variable's numbers have: itself, or what it bounds."""
-    known = {each.path: each for each in arrays}
-    if path in known and "units" in known[path].attributes.values:
-        return known[path]
-    return next((e for e in known.values() if path in bounds_of(e.path, e.attributes.values)), None)
 
 
 # -- in common -----------------------------------------------------------------------------------

@@ -31,13 +31,12 @@ from icevirt.repo.commits.pending_commit import (
     refuse_missing,
 )
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
-from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.merge import build_merge
 from icevirt.versioning.merge.build_merge import BuiltArrays, documents
 from icevirt.versioning.merge.kept_nodes import Claim
-from icevirt.versioning.repo_updates import Edit
+from icevirt.versioning.repo_updates import Edit, as_json
 from icevirt.versioning.v1_migration import refuse_v1
 
 BUILD_ID = "icevirt_build_id"

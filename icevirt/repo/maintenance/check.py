@@ -40,7 +40,7 @@ from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.id_columns import ID, id_at, of_rows, places
 from icevirt.versioning.invariants import Problem, of_log, of_repo_info, of_snapshot, of_window
 from icevirt.wire import header
-from icevirt.wire.manifests import manifest as manifest_file
+from icevirt.wire.header import is_intact
 
 _PIECE = 4 << 20  # bytes of a chunk that are read at once
 _SIDE_BY_SIDE = 16
@@ -391,7 +391,7 @@ class _Check:
             raw = self._try(path, partial(self._storage.get, path))
             if raw is None:
                 continue
-            if manifest_file.is_intact(raw) is False:
+            if is_intact(raw) is False:
                 what = "its bytes do not agree with its name: restore it from a copy"
                 self._add(path, "manifest-bytes", what)
                 continue

@@ -25,7 +25,7 @@ from icevirt.repo import layout
 from icevirt.storage.protocol import ObjectInfo, Storage, too_short
 from icevirt.versioning.history.timestamps import is_old
 from icevirt.versioning.id_columns import ID, column, of_names, places
-from icevirt.wire.manifests import manifest
+from icevirt.wire.header import is_intact
 
 MAGIC = b"ICVT-NAMES-1"
 
@@ -147,7 +147,7 @@ def compare_manifest(storage: Storage, path: str) -> bytes:
         ObjectNotFoundError: It is not there.
     """
     raw = storage.get(path)
-    if manifest.is_intact(raw) is False:
+    if is_intact(raw) is False:
         raise FormatError(
             "a manifest is damaged: its bytes do not agree with its name",
             do=_again(storage, "--rescan '*'"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -50,7 +50,7 @@ from icevirt.planning.edits.file_edits import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
 from icevirt.planning.times.instants import InexactError, recode
-from icevirt.planning.times.units import bounds_of, counting_array, missing_of, units_to_count
+from icevirt.planning.times.units import bounds_of, missing_of, units_to_count
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.session import Session
 from icevirt.scan.contract import ByteSource, Oracle, ScannerOptions
@@ -58,10 +58,11 @@ from icevirt.scan.registry import oracle_for, scan
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.compare_files import kind_of
 from icevirt.tasks.forkserver import Apart
-from icevirt.tasks.verify.matching import (
+from icevirt.tasks.verify.references import (
     Box,
     ChunkToCompare,
     SourceVariables,
+    VerifyTask,
     bounds,
     box_at,
     box_of,
@@ -70,11 +71,11 @@ from icevirt.tasks.verify.matching import (
     describe_box,
     dimensions_of,
     is_elsewhere,
+    look,
     regions_of,
     row_of,
     shape_of,
 )
-from icevirt.tasks.verify.references import VerifyTask, look
 from icevirt.versioning.lookup import users_of
 
 
@@ -465,3 +466,11 @@ def _compare_file(
         return checked + Checked(not_compared=tuple((each.array, reason) for each in wanted))
     except IcevirtError as error:
         return checked + fail(session, url, wanted, error)
+
+
+def counting_array(arrays: Iterable[ScannedArray], path: str) -> ScannedArray | None:
+    """Return the array whose units a variable's numbers have: itself, or what it bounds."""
+    known = {each.path: each for each in arrays}
+    if path in known and "units" in known[path].attributes.values:
+        return known[path]
+    return next((e for e in known.values() if path in bounds_of(e.path, e.attributes.values)), None)

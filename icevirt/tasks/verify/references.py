@@ -3,12 +3,17 @@
 The last referenced byte is read with the recorded checksum enforced, so the check is the same on
 every kind of storage, and is what a reader would meet. No read asks a file of which everything was
 copied: it is looked at like a file before a build.
+
+References are matched to the variable, group and elements of their file, too. A repository records
+neither the group of the file that became its root, nor along which dimension a contiguous variable
+was cut, nor what the file calls a dimension: all of them are found again.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -16,23 +21,308 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.access.columns.stored_array import StoredArray, open_array
 from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
-from icevirt.archive.scanned import SourceFiles
+from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.file_hashes import hash_of_url
-from icevirt.errors import IcevirtError
+from icevirt.errors import FormatError, IcevirtError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.objects.answers import GONE, Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.fetch import read
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.objects.source_lists.listing import find_changes
 from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
+from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt.scan.registry import scan
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.compare_files import kind_of
-from icevirt.tasks.verify.matching import file_of, region_of
 from icevirt.versioning.lookup import users_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkToCompare:
+    """A chunk whose values are to be compared."""
+
+    array: str
+    index: tuple[int, ...]
+    offset: int
+    length: int
+    file: tuple[str, Checksum]  # URL as the reference has it, and what the scan saw
+
+
+def choose(
+    session: Session,
+    key: ObjectId12,
+    rows: NDArray[np.int64],
+    users: Mapping[ObjectId8, ArrayNode],
+) -> dict[str, list[ChunkToCompare]]:
+    """Return the virtual references among the chosen rows of a manifest, by file.
+
+    Args:
+        session: The version of the repository.
+        key: Of the manifest.
+        rows: Of all tables of the manifest, which follow one another.
+        users: The arrays that refer to it.
+    """
+    authorizer = Authorizer(session.config.virtual_chunk_containers, ())
+    chosen: dict[str, list[ChunkToCompare]] = {}
+    start = 0
+    for node, table in session.assets.read_manifest(key).arrays.items():
+        mine = rows[(rows >= start) & (rows < start + len(table))] - start
+        start += len(table)
+        for row in mine[table.kind[mine] == ChunkType.virtual].tolist() if node in users else ():
+            wanted = ChunkToCompare(
+                array=users[node].path,
+                index=tuple(table.index[row].tolist()),
+                offset=int(table.offset[row]),
+                length=int(table.length[row]),
+                file=file_of(table, int(table.source[row])),
+            )
+            chosen.setdefault(authorizer.absolute(wanted.file[0]), []).append(wanted)
+    return chosen
+
+
+def file_of(table: ChunkTable, number: int) -> tuple[str, Checksum]:
+    """Return a location of a table, and what it was when it was scanned."""
+    places = table.locations
+    checksum = Checksum(etag=places.etag[number], last_modified=int(places.last_modified[number]))
+    return places.url[number], checksum
+
+
+def regions_of(
+    session: Session, difference: Difference, wanted: Sequence[ChunkToCompare]
+) -> Checked:
+    """Return what is wrong with a file, for each array that was to be compared with it."""
+    indexes: dict[str, list[tuple[int, ...]]] = {}
+    for each in wanted:
+        indexes.setdefault(each.array, []).append(each.index)
+    return Checked(
+        differences=tuple(
+            replace(difference, array=array, region=region_of(session, array, np.array(found)))
+            for array, found in indexes.items()
+        )
+    )
+
+
+def row_of(wanted: ChunkToCompare, array: ScannedArray) -> int | None:
+    """Return the row of a scanned array that leads to the wanted bytes."""
+    table = array.references
+    at = np.flatnonzero(
+        (table.kind == ChunkType.virtual)
+        & (table.offset == wanted.offset)
+        & (table.length == wanted.length)
+    )
+    return int(at[0]) if len(at) else None
+
+
+def part_of_chunk(
+    wanted: ChunkToCompare, array: ScannedArray
+) -> tuple[ScannedArray, tuple[int, ...]] | None:
+    """Return the array in chunks as long as the wanted bytes, if these are a part of its chunks.
+
+    Uncompressed chunks are cut along their first axis where files of several lengths share them.
+    """
+    table, edge = array.references, array.chunk_shape[0] if array.chunk_shape else 0
+    if len(array.codecs) != 1 or not edge:
+        return None
+    offset, length = table.offset.astype(np.int64), table.length.astype(np.int64)
+    inside = (offset <= wanted.offset) & (wanted.offset + wanted.length <= offset + length)
+    at = np.flatnonzero((table.kind == ChunkType.virtual) & inside)
+    if not len(at):
+        return None
+    row, size = int(at[0]), int(length[at[0]]) // edge
+    steps, begin = wanted.length // size, (wanted.offset - int(offset[row])) // size
+    if steps * size != wanted.length or begin % steps or edge % steps:
+        return None
+    first, *rest = table.index[row].tolist()
+    number = (first * edge + begin) // steps
+    return replace(array, chunk_shape=(steps, *array.chunk_shape[1:])), (number, *rest)
+
+
+def covers(wanted: ChunkToCompare, array: ScannedArray) -> bool:
+    """Say whether the wanted bytes are part of an array that is one uncompressed block."""
+    table = array.references
+    virtual = table.take(table.kind == ChunkType.virtual)
+    if len(array.codecs) != 1 or not len(virtual):
+        return False
+    end = int((virtual.offset + virtual.length).max())
+    return int(virtual.offset.min()) <= wanted.offset and wanted.offset + wanted.length <= end
+
+
+def group_of(held: str, variables: Iterable[str]) -> str:
+    """Return the group of a file that became the root, from the paths of one and the same chunk.
+
+    The path whose end has most in common with the repository's decides, because a dataset can have
+    several names in a file; it is the root if not even the last part is the same.
+    """
+    best, group = 0, paths.ROOT
+    for variable in variables:
+        mine, theirs = held.split("/"), variable.split("/")
+        common = 0
+        while mine and theirs and mine[-1] == theirs[-1]:
+            mine.pop()
+            theirs.pop()
+            common += 1
+        if common > best:
+            best, group = common, "/".join(theirs) or paths.ROOT
+    return group
+
+
+def is_elsewhere(node: Node | None, other: ScannedArray, shift: Mapping[str, int]) -> bool:
+    """Say whether the place of a file's variable is unknown, along an axis missing in ``shift``.
+
+    The dataset has more elements along such an axis than the file.
+    """
+    if not isinstance(node, ArrayNode):
+        return False
+    own = zip(
+        reversed(other.dimension_names), reversed(other.shape), reversed(node.shape), strict=False
+    )
+    return any((name or "") not in shift and mine != whole for name, mine, whole in own)
+
+
+type Box = tuple[slice, ...]
+
+
+def bounds(held: StoredArray) -> list[NDArray[np.int64]]:
+    """Return where chunks of a zarr array begin along each axis, and where the last one ends."""
+    try:
+        return [
+            np.minimum(np.arange(-(-length // edge) + 1) * edge, length)
+            for length, edge in zip(held.shape, held.zarr.chunks, strict=True)
+        ]
+    except NotImplementedError:  # their lengths differ
+        return [np.cumsum([0, *sizes]) for sizes in held.zarr.read_chunk_sizes]
+
+
+def box_of(held: StoredArray, first: Sequence[int], last: Sequence[int]) -> Box:
+    """Return the elements of the chunks from one index to another, both included."""
+    return tuple(
+        slice(int(edges[begin]), int(edges[end + 1]))
+        for begin, end, edges in zip(first, last, bounds(held), strict=True)
+    )
+
+
+def describe_box(box: Box) -> str:
+    """Return a box as text, like ``[3:4, 0:330]``."""
+    return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
+
+
+def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
+    """Return the smallest box of an array around some chunks, as text.
+
+    Args:
+        session: The version of the repository.
+        path: Path of the array.
+        indexes: Of the chunks, ``(n, ndim)``.
+    """
+    with any_grid():
+        try:
+            held = open_array(session, path)
+        except FormatError:
+            return "[?]"  # what is reported of the chunks says more
+        return describe_box(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
+
+
+def dimensions_of(held: StoredArray) -> tuple[str | None, ...]:
+    """Return the names of all dimensions, as far as the metadata goes."""
+    metadata: Any = held.zarr.metadata  # of Zarr v3
+    return tuple(metadata.dimension_names or ())
+
+
+def box_at(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:
+    """Return the elements of a chunk of a file."""
+    return tuple(
+        slice(number * edge, min((number + 1) * edge, length))
+        for number, edge, length in zip(index, edges, shape, strict=True)
+    )
+
+
+def shape_of(box: Box) -> tuple[int, ...]:
+    """Return how many elements a box has along each axis."""
+    return tuple(int(part.stop - part.start) for part in box)
+
+
+class SourceVariables:
+    """The variables of one file, as those who built the dataset may have scanned them."""
+
+    def __init__(self, session: Session, source: ByteSource) -> None:
+        self.group = paths.ROOT  # of the file, which became the root
+        self._session = session
+        self._source = source
+        self._renamed: dict[str, str] = {}  # dimensions of the file, as the dataset calls them
+        self._scans: dict[str | None, ScannedFile] = {}
+
+    @property
+    def arrays(self) -> Sequence[ScannedArray]:
+        """All of them, uncut."""
+        return self._scan(None).arrays
+
+    def find(
+        self, wanted: ChunkToCompare, names: Iterable[str | None]
+    ) -> tuple[ScannedArray, tuple[int, ...]] | None:
+        """Find the variable and the chunk of the file that lie where the reference points.
+
+        All dimensions of the array are tried: files may have been concatenated along any.
+        """
+        others: list[str] = []
+        tried: list[str | None] = [None, *names]
+        own = (name for array in self.arrays for name in array.dimension_names)
+        # those that the file calls otherwise last
+        for dimension in dict.fromkeys(itertools.chain(tried, own)):
+            for array in self._scan(dimension).arrays:
+                row = row_of(wanted, array)
+                if row is not None and wanted.array.endswith(array.path):
+                    return array, tuple(array.references.index[row].tolist())
+                if row is not None and self.group == paths.ROOT:
+                    others.append(array.path)
+        for array in self.arrays:
+            found = part_of_chunk(wanted, array)
+            if found is not None and wanted.array.endswith(array.path):
+                return found
+            if found is not None and self.group == paths.ROOT:
+                others.append(array.path)
+        group = group_of(wanted.array, others)
+        if group != paths.ROOT:
+            self.group, self._scans = group, {}
+            return self.find(wanted, names)
+        return None
+
+    def in_file(self, variable: str) -> str:
+        """Return the path of a variable in the file."""
+        return self.group.rstrip("/") + variable
+
+    def rename(self, variable: str) -> str:
+        """Return what the dataset calls the coordinate of a dimension that it gave another name."""
+        own = paths.name(variable)
+        return variable.removesuffix(own) + self._renamed.get(own, own)
+
+    def call(self, theirs: Sequence[str | None], mine: Sequence[str | None]) -> None:
+        """Note dimensions that the dataset gave other names, and look for their coordinates."""
+        for name, now in zip(theirs, mine, strict=False):
+            if name and now and name != now and self._renamed.get(name) != now:
+                self._renamed[name] = now
+                self._scans.clear()
+
+    def _scan(self, concat_dim: str | None) -> ScannedFile:
+        if concat_dim not in self._scans:
+            # what a build left out may be what no scan can describe
+            names = {paths.name(node.path) for node in self._session.snapshot.arrays()}
+            names |= self._renamed.keys()
+            options = ScannerOptions(
+                concat_dim=concat_dim, group=self.group, variables=tuple(sorted(names))
+            )
+            self._scans[concat_dim] = scan(self._source, options)
+        return self._scans[concat_dim]
+
 
 type _File = tuple[str, Checksum]  # URL, and what it was when it was scanned
 

@@ -26,6 +26,8 @@ from icevirt.model.indices import ascends
 from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.flatbuffer.schema import (
     BYTES,
+    MAX_SHARING,
+    Damage,
     Field,
     Kind,
     Scalar,
@@ -39,11 +41,8 @@ from icevirt.wire.flatbuffer.schema import (
 )
 
 _U16, _U32, _I32 = (struct.Struct(code) for code in ("<H", "<I", "<i"))
-
-# A builder may share equal strings and vtables; a file visited many times over is an attack.
-# Rows cost more than their bytes, because each becomes a dict: many that share one are refused
-# before the first is read.
-MAX_SHARING = 16
+# rows cost more than their bytes, because each becomes a dict: many that share one are refused
+# before the first is read
 TABLE_COST = 80
 ALWAYS_ALLOWED = 1 << 20
 
@@ -57,25 +56,16 @@ class Span:
         self.start, self.count = start, count
 
 
-class Damage(Exception):  # noqa: N818 - it never leaves the package, see ``reading``
-    """Something in the file cannot be; the fields passed on the way out are collected."""
-
-    def __init__(self, what: str, at: int) -> None:
-        super().__init__(what)
-        self.what = what
-        self.at = at
-        self.trail: list[str] = []
-
-    def as_error(self, file: str) -> FormatError:
-        """Return the error for the user."""
-        field = ".".join(reversed(self.trail)).replace(".[", "[")
-        return FormatError(
-            self.what,
-            do="The file is damaged or was not written by an Icechunk client: restore it from a"
-            " copy of the repository.",
-            file=file,
-            **({"field": field, "at": self.at} if field or self.at else {}),
-        )
+def _error_of(damage: Damage, file: str) -> FormatError:
+    """Return the error for the user."""
+    field = ".".join(reversed(damage.trail)).replace(".[", "[")
+    return FormatError(
+        damage.what,
+        do="The file is damaged or was not written by an Icechunk client: restore it from a"
+        " copy of the repository.",
+        file=file,
+        **({"field": field, "at": damage.at} if field or damage.at else {}),
+    )
 
 
 @contextmanager
@@ -84,9 +74,9 @@ def reading(file: str) -> Iterator[None]:
     try:
         yield
     except Damage as damage:
-        raise damage.as_error(file) from None
+        raise _error_of(damage, file) from None
     except ValueError as error:  # values of the model refuse to exist wrongly
-        raise Damage(str(error), 0).as_error(file) from error
+        raise _error_of(Damage(str(error), 0), file) from error
 
 
 def _reuse_error(at: int) -> Damage:

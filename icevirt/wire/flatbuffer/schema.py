@@ -313,3 +313,17 @@ REPO = Table(
         EXTRA,
     ),
 )
+
+
+# A builder may share equal strings and vtables; a file visited many times over is an attack.
+MAX_SHARING = 16
+
+
+class Damage(Exception):  # noqa: N818 - it never leaves the package, see ``reading``
+    """Something in the file cannot be; the fields passed on the way out are collected."""
+
+    def __init__(self, what: str, at: int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.at = at
+        self.trail: list[str] = []

@@ -20,16 +20,8 @@ from numpy.typing import NDArray
 
 from icevirt.model.indices import ascends
 from icevirt.model.strings import Places
-from icevirt.wire.flatbuffer.reader import (
-    Damage,
-    Payload,
-    Span,
-    Tables,
-    array,
-    check_order,
-    shift_places,
-)
-from icevirt.wire.flatbuffer.schema import CHUNK_REF
+from icevirt.wire.flatbuffer.reader import Payload, Span, Tables, array, check_order, shift_places
+from icevirt.wire.flatbuffer.schema import CHUNK_REF, Damage
 
 type Index = NDArray[np.uint32]
 type Fetch = Callable[[Places], Index]

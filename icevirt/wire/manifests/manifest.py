@@ -309,7 +309,6 @@ def _samples(tables: Sequence[ChunkTable], count: int) -> list[bytes]:
 
 # Manifest.compression_algorithm. Its default is 1, so that 0 must be stored.
 _PLAIN, _ZSTD = 0, 1
-_WRITER = (header.FIELDS["implementation"][0], header.FIELDS["spec_version"][0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,20 +362,6 @@ def encode(
 def decode(raw: bytes) -> Manifest:
     """Read a manifest. Raises ``FormatError``."""
     return OpenManifest(raw).decode()
-
-
-def is_intact(raw: bytes) -> bool | None:
-    """Say whether the id in a manifest is the digest of its bytes; None where it is another id.
-
-    Ids of other clients are random. Ours stand at the end of the frame's first block.
-    """
-    if not raw[slice(*_WRITER)].startswith(b"icevirt-"):
-        return None
-    parted = header.without_raw_start(raw, header.SIZE)
-    if parted is None or len(parted[0]) < ObjectId12.SIZE:
-        return None
-    start, rest = parted[0][: -ObjectId12.SIZE], parted[1]
-    return ObjectId12.of_content(start + bytes(ObjectId12.SIZE), rest) == parted[0][len(start) :]
 
 
 def check(table: ChunkTable) -> None:

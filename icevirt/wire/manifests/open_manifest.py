@@ -27,7 +27,6 @@ from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations, Man
 from icevirt.model.strings import Bytes, Places, Strings, StringsWithin, gather
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.reader import (
-    Damage,
     FlatBufferReader,
     Payload,
     Span,
@@ -37,7 +36,7 @@ from icevirt.wire.flatbuffer.reader import (
     reading,
     text,
 )
-from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST
+from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Damage
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses, looks_distinct
 

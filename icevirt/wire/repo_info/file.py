@@ -33,7 +33,6 @@ from icevirt.model.repo_info import (
 from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.reader import (
-    Damage,
     FlatBufferReader,
     Payload,
     Span,
@@ -48,6 +47,7 @@ from icevirt.wire.flatbuffer.schema import (
     TEXT,
     UPDATE,
     UPDATE_TYPE,
+    Damage,
     Table,
     Values,
 )

@@ -17,16 +17,14 @@ from icevirt.model.repo_info import Lazy, SnapshotSummary
 from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.flatbuffer.reader import (
     ALWAYS_ALLOWED,
-    MAX_SHARING,
     TABLE_COST,
-    Damage,
     Payload,
     Span,
     Tables,
     reading,
     text,
 )
-from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
+from icevirt.wire.flatbuffer.schema import MAX_SHARING, METADATA_ITEM, SNAPSHOT_INFO, Damage
 from icevirt.wire.header import FileKind
 from icevirt.wire.repo_info.snapshot_columns import NO_PARENT, Lists, SnapshotColumns
 

@@ -31,7 +31,7 @@ from typing import Any
 import h5py
 from h5py import h5d, h5f, h5i, h5o, h5p, h5pl
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import Elsewhere

@@ -17,7 +17,8 @@ from typing import Any
 import h5py
 from h5py import h5g, h5l, h5o, h5t
 
-from icevirt.archive.scanned import ScannedFile, ScannedGroup, Weight
+from icevirt.archive.scanned import ScannedFile, Weight
+from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, Policy, ScannerOptions

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import UnsupportedError
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.given import WHOLE, ReferenceColumns, damage_error

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.joining import SMALL, STEP, Fact
-from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, ScannedGroup
+from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
+from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes

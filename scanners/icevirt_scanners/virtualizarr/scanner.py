@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
+from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import IcevirtError, InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes

@@ -15,9 +15,9 @@ from zarr.core.buffer import default_buffer_prototype
 
 import icevirt
 from icevirt.access.kerchunk import to_kerchunk
+from icevirt.access.xarray.writing import to_icechunk
 from icevirt.errors import InvalidInputError, NodeNotFoundError, UnsupportedError
 from icevirt.model.chunks import ChunkTable
-from icevirt.xarray import to_icechunk
 
 GROUP = b'{"zarr_format":3,"node_type":"group","attributes":{}}'
 EMPTY = ChunkTable.empty(1)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import icevirt
+from icevirt.access.xarray.writing import to_icechunk
 from icevirt.model.attributes import Attributes, read_order
-from icevirt.xarray import to_icechunk
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 

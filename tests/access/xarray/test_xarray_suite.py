@@ -35,10 +35,10 @@ from xarray.tests.test_backends import TestDataArrayToZarr as ArraySuite
 from xarray.tests.test_backends import TestZarrDictStore as StoreSuite
 from xarray.tests.test_backends import TestZarrRegionAuto as RegionSuite
 
+from icevirt.access.xarray.writing import to_icechunk
 from icevirt.errors import InvalidInputError
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import in_memory_storage
-from icevirt.xarray import to_icechunk
 
 xr.set_options(warn_for_unclosed_files=False)  # xarray's tests switch it on for everybody
 

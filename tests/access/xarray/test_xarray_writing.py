@@ -8,9 +8,9 @@ import xarray as xr
 from icechunk.xarray import to_icechunk as officially
 
 from access.xarray.compare import same_attributes
+from icevirt.access.xarray.writing import to_icechunk
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.repo.repository import Repository
-from icevirt.xarray import to_icechunk
 
 
 def dataset(start=0, size=6):

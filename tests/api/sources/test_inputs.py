@@ -20,7 +20,7 @@ from pyarrow import orc
 import icevirt
 from builds.support import opened_by_both, write_day, write_days
 from icevirt.api.sources.inputs import Inputs
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import IcevirtError, InvalidInputError, NotFoundError
 from icevirt.objects.source_lists.listing import list_sources
 

@@ -14,13 +14,14 @@ import zarr
 from zarr.core.buffer import cpu
 
 import icevirt
+from icevirt.archive.plan import MAX_REFERENCES
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.planning.schedule.write_tasks import MAX_REFERENCES, window_of
+from icevirt.planning.schedule.write_tasks import window_of
 from icevirt.repo import layout
 from icevirt.repo.repository import Repository
 from icevirt.wire import snapshot as snapshot_file

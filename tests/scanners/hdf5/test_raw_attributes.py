@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fixtures import hdf5_cases
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.objects.source import open_source
 from icevirt_scanners.hdf5.attributes import attributes_of
 from icevirt_scanners.hdf5.hierarchy import Walk, _dimension_list

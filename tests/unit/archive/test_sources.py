@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.scanned import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.model import strings
 from icevirt.model.strings import FoldingStrings, Strings
 

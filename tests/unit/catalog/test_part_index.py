@@ -12,7 +12,8 @@ from builds.support import tables_of
 from icevirt import errors
 from icevirt.api.upkeep.scans import forget_scans, objects_of_parts
 from icevirt.archive.catalog import path_of
-from icevirt.archive.scanned import ScanLimits, ScanOutcome, SourceFile, SourceFiles
+from icevirt.archive.scanned import ScanLimits, ScanOutcome
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog import lookup, part_index
 from icevirt.catalog.facts_reader import Chosen
 from icevirt.catalog.file_hashes import WantedFiles, hash_of_url, hashes_of

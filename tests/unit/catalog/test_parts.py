@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from builds.support import closed_of, tables_of
 from icevirt.archive.blocks.packing import unpack
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
-from icevirt.archive.scanned import ScanLimits, ScanOutcome, SourceFile, SourceFiles
+from icevirt.archive.scanned import ScanLimits, ScanOutcome
 from icevirt.archive.schema import ArraySchema, file_signature
+from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import forget, look_up_files, rows_forgotten
 from icevirt.catalog.parts import PartRows, ScanNotes, complete_parts, mark, write_part

@@ -10,7 +10,8 @@ from builds.support import tables_of as rows_of
 from icevirt.api.upkeep.scans import objects_of_parts
 from icevirt.archive.catalog import parts_of, path_of, run_of, scan_of, tables_of
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import ScanOutcome, SourceFiles
+from icevirt.archive.scanned import ScanOutcome
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_beside import fact_row, objects_of, write_facts
 from icevirt.catalog.facts_reader import Chosen
 from icevirt.catalog.lookup import forget, look_up_files

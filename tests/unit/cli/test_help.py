@@ -11,7 +11,7 @@ from icevirt.cli.commands import FUNCTIONS
 from icevirt.cli.help import COMMANDS, EXAMPLES, OPTIONS
 from icevirt.cli.repository_access import with_storage
 from icevirt.connect.credentials import object_stores
-from icevirt.connect.credentials.common import Secret
+from icevirt.connect.credentials.common import Secret, profile_region
 from icevirt.errors import InvalidInputError
 
 RUNNER = CliRunner(env={"COLUMNS": "80"})
@@ -162,4 +162,4 @@ def test_a_profile_is_preferred_to_the_environment(tmp_path, monkeypatch):
     assert object_stores.from_profile() is None  # the environment still counts
     show(repo="s3://bucket/repo", **(NOTHING | {"profile": "mine"}))
     found = object_stores.from_profile()
-    assert (found.access_key_id, object_stores.profile_region()) == (Secret("A"), "eu-north-1")
+    assert (found.access_key_id, profile_region()) == (Secret("A"), "eu-north-1")

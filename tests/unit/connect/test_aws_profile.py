@@ -7,7 +7,7 @@ import pytest
 
 import icevirt
 from icevirt.connect.credentials import object_stores
-from icevirt.connect.credentials.common import Refresher
+from icevirt.connect.credentials.common import Refresher, profile_region
 from icevirt.connect.credentials.object_stores import PROFILE, from_profile
 from icevirt.errors import InvalidInputError, StorageError
 
@@ -115,4 +115,4 @@ def test_keys_that_are_written_out_are_read_again_when_tools_replace_them(home):
 def test_a_profile_that_says_nothing_about_keys_leaves_them_to_the_machine(home):
     config(home, "region = eu-west-1")
     assert from_profile() is None
-    assert object_stores.profile_region() == "eu-west-1"
+    assert profile_region() == "eu-west-1"

@@ -16,8 +16,9 @@ from icevirt.archive.reports.build import (
     ReferenceCounts,
     RepositorySummary,
 )
-from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, ScannedGroup, SourceFile
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile
+from icevirt.archive.schema import ArraySchema, ScannedGroup
+from icevirt.archive.sources import SourceFile
 from icevirt.ids import ObjectId8
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from icevirt.api.sources.inputs import Inputs, PackedRows
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.objects.source import OpenedSource
 from icevirt.objects.source_lists import formats

@@ -13,8 +13,7 @@ from grouping import combine_spec
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Counts, FileColumns, Labels
 from icevirt.archive.kinds import EvenRuns, KindColumn, narrow
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import ArraySchema, ScannedGroup
 from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings
 from icevirt.planning.combine.options import CombineSpec

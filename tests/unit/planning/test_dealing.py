@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.catalog import CatalogPart
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.planning.schedule.balance_scans import deal_parts, seconds_of
 
 

@@ -16,12 +16,13 @@ from icevirt.planning.edits.checked_names import refuse_unknown_edits, refuse_vo
 from icevirt.planning.edits.file_edits import (
     FileChanges,
     FileEdit,
+    LabelEdits,
     convert,
     facts_of_file,
     read_recorded,
     statement,
 )
-from icevirt.planning.edits.renames import LabelEdits, apply_edits
+from icevirt.planning.edits.renames import apply_edits, with_label_edits
 from unit.planning.scanned_facts import File, coord, data, facts_of, label, spec, step
 
 NOTHING = FileEdit()
@@ -363,7 +364,9 @@ def labelled(*edits, everywhere=NOTHING, policy="override", **attributes):
     files = [step(f"f{n}", 0.0, run=label(n, **attributes)) for n in range(len(edits))]
     made = new_dimension(facts_of(*files), "run", "variable:run")
     edits_of_labels = LabelEdits(edits=edits, of_file=np.arange(len(edits)), everywhere=everywhere)
-    return dict(edits_of_labels.apply(made, np.arange(len(edits)), policy).attributes.values)
+    return dict(
+        with_label_edits(made, edits_of_labels, np.arange(len(edits)), policy).attributes.values
+    )
 
 
 def test_labels_get_what_files_say_and_then_what_all_say():

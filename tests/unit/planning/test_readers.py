@@ -7,7 +7,8 @@ from zarr.core.dtype import data_type_registry
 from zarr.storage import MemoryStore
 
 from icevirt.archive.reports.build import Readers
-from icevirt.archive.scanned import ScannedArray, ScannedFile, Severity, SourceFile
+from icevirt.archive.scanned import ScannedArray, ScannedFile, Severity
+from icevirt.archive.sources import SourceFile
 from icevirt.model.chunks import ChunkTable
 from icevirt.planning import reader_support
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.catalog import BLOCK_REFS, parts_of
-from icevirt.archive.scanned import SourceFile, Weight
+from icevirt.archive.scanned import Weight
+from icevirt.archive.sources import SourceFile
 from icevirt.planning.schedule.balance_scans import RUN, pieces_of, share_of
 
 GIB = 1 << 30

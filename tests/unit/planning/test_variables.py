@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from icevirt.archive.facts import by_path
 from icevirt.errors import CombineError
 from icevirt.planning.axes.placement import as_given, place_files
-from icevirt.planning.combine.variables import by_path, members_of, place_in_cells
+from icevirt.planning.combine.variables import members_of, place_in_cells
 from unit.planning.scanned_facts import ZLIB, File, coord, data, facts_of, spec, step
 
 PACKED = {"scale_factor": 0.5, "_FillValue": np.int16(-1)}

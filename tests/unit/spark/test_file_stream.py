@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import cloudpickle
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.spark.data_source import SHARES, as_offset, differing, list_files, share_of, sums_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icevirt.errors import InvalidInputError
 from icevirt.wire import flexbuffers as flex
-from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.flatbuffer.schema import Damage
 from unit.wire.wire_values import json_values
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.wire import metadata
-from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.flatbuffer.schema import Damage
 
 CASES = {
     "null": ("c0", None),

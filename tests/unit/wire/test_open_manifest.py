@@ -16,8 +16,8 @@ from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8
 from icevirt.model.chunks import ChunkTable
 from icevirt.wire import header
-from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader
-from icevirt.wire.flatbuffer.schema import CHUNK_REF, MANIFEST
+from icevirt.wire.flatbuffer.reader import FlatBufferReader
+from icevirt.wire.flatbuffer.schema import CHUNK_REF, MANIFEST, Damage
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests import index_search, manifest, open_manifest
 from icevirt.wire.manifests.open_manifest import OpenManifest

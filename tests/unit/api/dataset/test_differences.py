@@ -12,7 +12,7 @@ from icevirt.api.dataset.differences import (
 from icevirt.api.dataset.files_held import compare
 from icevirt.api.dataset.trial import UNTRIED, misfits
 from icevirt.archive.reports.upkeep import UpdateReport
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import CombineError, InvalidInputError, OverlapError
 
 SECOND = 1_000_000_000

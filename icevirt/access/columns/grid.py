@@ -40,10 +40,11 @@ class GridAxis:
 
 def grid_of(array: zarr.Array[Any]) -> tuple[GridAxis, ...]:
     """Return the grid of an array."""
+    sizes: tuple[int | tuple[int, ...], ...]
     try:
-        sizes: tuple[int | tuple[int, ...], ...] = tuple(array.chunks)
-    except NotImplementedError:  # a rectilinear grid
-        sizes = tuple(array.read_chunk_sizes)
+        sizes = tuple(array.chunks)
+    except NotImplementedError:  # a rectilinear grid; its chunks, too, may end beyond the array
+        sizes = array.metadata.chunk_grid.chunk_shapes  # type: ignore[union-attr]  # of Zarr v3
     return tuple(
         GridAxis(length=length, size=max(size, 1))
         if isinstance(size, int)

@@ -169,6 +169,20 @@ def _encoding(array: zarr.Array[Any], dims: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
+def _without_empty_runs(
+    key: indexing.ExplicitIndexer, shape: tuple[int, ...]
+) -> indexing.ExplicitIndexer:
+    """Return a key whose backward slices select something; xarray cannot turn empty ones around."""
+    if not any(isinstance(each, slice) and (each.step or 1) < 0 for each in key.tuple):
+        return key
+    return type(key)(
+        tuple(
+            slice(0) if isinstance(each, slice) and not range(*each.indices(length)) else each
+            for each, length in zip(key.tuple, shape, strict=True)
+        )
+    )
+
+
 class LazyArray(BackendArray):
     """Reads what is indexed when it is indexed; strings come as Python objects, as from netCDF."""
 
@@ -185,6 +199,7 @@ class LazyArray(BackendArray):
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         is_vectorized = isinstance(key, indexing.VectorizedIndexer)
         read = self._array.vindex if is_vectorized else self._array.oindex
+        key = _without_empty_runs(key, self.shape)
         try:
             value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
         except IcevirtError as error:  # 30 frames of zarr's own say nothing about the cause

@@ -4,6 +4,7 @@
     python bench/perf.py --rounds 9 --only start --only references
     python bench/perf.py --write              # and put the table into docs/performance.md
     python bench/perf.py --write --only start # that row only; the others stay
+    python bench/perf.py --only whole         # the rows of whole variables
 
 Each measurement runs in a process of its own, icevirt and the peer in turns, over the same files.
 Rows that say "process" measure from the start of the process to its end; the others have imported
@@ -45,6 +46,7 @@ from perf_inputs import (
 from perf_work import (
     CLOCK,
     SCANS,
+    WHOLE,
     builds,
     first_value,
     from_catalog,
@@ -60,6 +62,7 @@ from perf_work import (
     scattered,
     small_commits,
     spark_job,
+    whole_variable,
     zarr_alone,
 )
 
@@ -74,11 +77,19 @@ class Row:
     what: str
     sides: dict[str, Callable[[Path], Any]]
     whole: bool = False  # the process from start to end
+    make: Callable[[Path], None] = make  # writes the inputs
 
 
 def _both(work: Callable[..., Callable[[Path], None]], *given: Any) -> dict[str, Any]:
     return {client: work(client, *given) for client in ("icevirt", "icechunk")}
 
+
+def _variable(what: str, layout: str, **readers: str) -> Row:
+    sides = {side: whole_variable(layout, reader) for side, reader in readers.items()}
+    return Row(what, sides, make=WHOLE[layout])
+
+
+_READERS = {each: each for each in ("icevirt", "icechunk", "h5py")}
 
 ROWS = {
     "start": Row(
@@ -120,8 +131,21 @@ ROWS = {
         {tool: spark_job(tool) for tool in ("icevirt", "PySpark")},
         whole=True,
     ),
+    "whole-small": _variable("variable in chunks of 7 kB, deflate", "small", **_READERS),
+    "whole-plain": _variable("variable in chunks of 7 kB, no filter", "plain", **_READERS),
+    "whole-large": _variable("variable in chunks of 260 kB, deflate", "large", **_READERS),
+    "whole-zarr": _variable(
+        "the same of 7 kB, zarr.open(session.store)", "small", icevirt="zarr.open", h5py="h5py"
+    ),
+    "whole-fused": _variable(
+        "the same, FusedCodecPipeline", "small", icevirt="zarr.open, fused", h5py="h5py"
+    ),
+    "whole-dask": _variable(
+        "its mean on dask, blocks of 120 steps", "small",
+        icevirt="dask mean, blocks", **{"icevirt without dask": "plain mean"},
+    ),
 }  # fmt: skip
-
+GROUPS = {"whole": [name for name in ROWS if name.startswith("whole-")]}
 
 _MEMORY = 1 << 30  # bytes
 
@@ -171,8 +195,8 @@ def child(name: str, side: str, folder: Path) -> None:
         print(json.dumps(CLOCK.took))
 
 
-def line_of(name: str, folder: Path, rounds: int) -> list[str]:
-    """Measure a row; return its cells."""
+def lines_of(name: str, folder: Path, rounds: int) -> list[list[str]]:
+    """Measure a row; return the cells of a line for each peer."""
     row = ROWS[name]
     found: dict[str, list[tuple[float, float]]] = {side: [] for side in row.sides}
     for number in range(rounds + 1):
@@ -186,15 +210,17 @@ def line_of(name: str, folder: Path, rounds: int) -> list[str]:
     }
     clock, processor = middle.pop("icevirt")
     floor = middle.pop("floor", None)
-    peer = next(iter(middle.items()), None)
-    cells = [row.what, shown(clock), shown(processor)]
-    if peer is None:
-        cells += ["", "", "", "", ""]
-    else:
-        (their_clock, their_processor) = peer[1]
-        cells += [peer[0], shown(their_clock), shown(their_processor)]
-        cells += [f"{their_clock / clock:.2f}", f"{their_processor / processor:.2f}"]
-    return [*cells, "" if floor is None else shown(floor[1])]
+    ours = [row.what, shown(clock), shown(processor)]
+    least = "" if floor is None else shown(floor[1])
+    if not middle:
+        return [[*ours, "", "", "", "", "", least]]
+    return [
+        [
+            *(*ours, peer, shown(their_clock), shown(their_processor)),
+            *(f"{their_clock / clock:.2f}", f"{their_processor / processor:.2f}", least),
+        ]
+        for peer, (their_clock, their_processor) in middle.items()
+    ]
 
 
 def shown(seconds: float) -> str:
@@ -212,7 +238,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", choices=list(ROWS))
+    parser.add_argument("--only", action="append", choices=[*ROWS, *GROUPS])
     parser.add_argument("--write", action="store_true", help="the rows into docs/performance.md")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -221,13 +247,16 @@ def main() -> None:
         return
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # no start is timed without bytecode
     lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    with tempfile.TemporaryDirectory(prefix="icevirt-perf-") as name:
-        folder = Path(name).resolve()
-        make(folder)
+    with tempfile.TemporaryDirectory(prefix="icevirt-perf-") as root:
+        folder = Path(root).resolve()
+        rows = [name for each in asked.only or ROWS for name in GROUPS.get(each, [each])]
+        for maker in dict.fromkeys(ROWS[name].make for name in rows):
+            maker(folder)
         print("\n".join(lines), flush=True)
-        for row in asked.only or ROWS:
-            lines.append("| " + " | ".join(line_of(row, folder, asked.rounds)) + " |")
-            print(lines[-1], flush=True)
+        for name in rows:
+            for cells in lines_of(name, folder, asked.rounds):
+                lines.append("| " + " | ".join(cells) + " |")
+                print(lines[-1], flush=True)
     if asked.write:
         write(lines)
 
@@ -236,14 +265,16 @@ def write(lines: list[str]) -> None:
     """Put measured rows into the page; those that were not measured stay as they are."""
     before, _, rest = PAGE.read_text().partition(MARKS[0])
     there, _, after = rest.partition(MARKS[1])
-    rows = {_what(line): line for line in there.splitlines() if line.startswith("|")}
-    rows |= {_what(line): line for line in lines}
+    rows = {_key(line): line for line in there.splitlines() if line.startswith("|")}
+    rows |= {_key(line): line for line in lines}
     table = "\n".join(rows.values())
     PAGE.write_text(f"{before}{MARKS[0]}\n\n{table}\n\n{MARKS[1]}{after}")
 
 
-def _what(line: str) -> str:
-    return line.split("|")[1].strip()
+def _key(line: str) -> tuple[str, str]:
+    """Return what is measured, and the peer."""
+    cells = [each.strip() for each in line.split("|")]
+    return cells[1], cells[4]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perf_inputs import (
     LOOKED_UP,
@@ -378,3 +378,33 @@ def builds(tool: str) -> Callable[[Path], None]:
             session.commit("build")
 
     return work
+
+
+WHOLE_FILES = 20  # of a layout
+
+
+def whole_variable(layout: str, reader: str) -> Callable[[Path], None]:
+    """Read a variable of twenty files completely, after the first one."""
+
+    def work(folder: Path) -> None:
+        import read_whole
+
+        def run(read: Callable[[], Any]) -> Any:
+            with CLOCK.running():
+                return read()
+
+        read_whole.read_all(reader, read_whole.Case(folder / layout), run)
+
+    return work
+
+
+def _files_of(layout: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        import read_whole
+
+        read_whole.make(folder, layout, WHOLE_FILES)
+
+    return make
+
+
+WHOLE = {layout: _files_of(layout) for layout in ("small", "plain", "large")}

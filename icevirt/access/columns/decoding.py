@@ -7,10 +7,9 @@ called chunk by chunk. The limits are those of `icevirt.wire.bounded`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -71,8 +70,7 @@ class ChunkDecoder:
         return chain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Chain:
+class _Chain(NamedTuple):
     """The codecs of chunks of one shape, each with what it has to know of the chunk."""
 
     steps: Sequence[Callable[[Any], Any]]  # from the file's bytes to those of the values

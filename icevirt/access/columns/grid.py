@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 type Numbers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GridAxis:
+class GridAxis(NamedTuple):
     """The chunks of one axis; ``edges`` are given where they differ in length."""
 
     length: int  # of the axis

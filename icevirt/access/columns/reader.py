@@ -200,8 +200,10 @@ class _WindowReading:
     def _put_all(self, rows: list[int], raws: Sequence[Body]) -> None:
         """Decode chunks and put them where they belong: together where they are a run."""
         if len(rows) > 1 and self._of.is_regular and rows == [*range(rows[0], rows[0] + len(rows))]:
+            values = None
             with suppress(Exception):  # it is raised again for the chunk that is wrong
                 values = self._of.decoder.decode_all(raws, self._shapes[rows[0]])
+            if values is not None:
                 self._window.place_run(self._canvas, rows[0], values)
                 return
         for row, raw in zip(rows, raws, strict=True):

@@ -8,9 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,48 +22,6 @@ type Index = int | np.integer[Any] | slice | NDArray[np.integer[Any]]
 type Place = slice | NDArray[np.int64]
 
 
-class ChunkWindow(Protocol):
-    """Some of the chunks that a selection touches."""
-
-    chunks: Numbers  # (n, ndim) indices of the chunks
-
-    def place(self, canvas: NDArray[Any], row: int, values: Any) -> None:
-        """Put what is selected of a chunk where it belongs; a scalar stands for all values."""
-
-    def place_run(self, canvas: NDArray[Any], row: int, values: NDArray[Any]) -> None:
-        """Do the same with chunks of one shape from a row on, shape (n, *shape)."""
-
-
-class Selection(Protocol):
-    """Some elements of an array, chunk by chunk."""
-
-    shape: tuple[int, ...]  # of the result
-    canvas_shape: tuple[int, ...]  # of what windows write to, which has as many elements
-    count: int  # of chunks that it touches
-
-    def window(self, begin: int, end: int) -> ChunkWindow:
-        """Return the chunks from ``begin`` to ``end``."""
-
-
-class _Axis(Protocol):
-    """One axis of an orthogonal selection: a row for each chunk that it touches."""
-
-    @property
-    def count(self) -> int:
-        """How many elements are selected."""
-
-    @property
-    def chunk(self) -> Numbers:
-        """The chunk of each row."""
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the result has the axis; a number takes it away."""
-
-    def places(self, at: Numbers) -> tuple[list[Place], list[Place]]:
-        """Return which elements of the chunks of some rows are selected, and where they go."""
-
-
 class _Segment(NamedTuple):
     """Chunks of one axis that are put in their place together."""
 
@@ -73,11 +30,10 @@ class _Segment(NamedTuple):
     outer: slice  # where they go
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Slices:
+class _Slices(NamedTuple):
     """Elements with a constant step."""
 
-    count: int
+    length: int  # elements that are selected
     chunk: Numbers
     first: Numbers  # in the chunk
     last: Numbers
@@ -112,15 +68,14 @@ class _Slices:
         return [inner[number] for number in numbers], [outer[number] for number in numbers]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Elements:
+class _Elements(NamedTuple):
     """Elements in any order, sorted by their chunks."""
 
-    count: int
+    length: int
     chunk: Numbers
     starts: Numbers  # (chunks + 1,) of the elements of each chunk
-    inner: Numbers  # (count,)
-    order: Numbers | None  # (count,) where each goes; None: in this order
+    inner: Numbers  # (length,)
+    order: Numbers | None  # (length,) where each goes; None: in this order
     is_kept: bool = True
 
     def places(self, at: Numbers) -> tuple[list[Place], list[Place]]:
@@ -132,13 +87,17 @@ class _Elements:
         return inner, [self.order[part] for part in parts]
 
 
+type _Axis = _Slices | _Elements
+"""One axis of an orthogonal selection: a row for each chunk that it touches."""
+
+
 class OrthogonalSelection:
     """An index along each axis by itself, as of numpy's basic indexing and of ``oindex``."""
 
     def __init__(self, grid: Sequence[GridAxis], key: Sequence[Index]) -> None:
         self._axes = [_axis_of(axis, index) for axis, index in zip(grid, key, strict=True)]
-        self.shape = tuple(axis.count for axis in self._axes if axis.is_kept)
-        self.canvas_shape = tuple(axis.count for axis in self._axes)
+        self.shape = tuple(axis.length for axis in self._axes if axis.is_kept)
+        self.canvas_shape = tuple(axis.length for axis in self._axes)
         self.count = math.prod(len(axis.chunk) for axis in self._axes)
 
     def window(self, begin: int, end: int) -> ChunkWindow:
@@ -259,7 +218,7 @@ def _slices_of(axis: GridAxis, index: tuple[int, int, int], *, is_kept: bool = T
     touched = high > low
     begin, low, high = begin[touched], low[touched], high[touched]
     return _Slices(
-        count=count,
+        length=count,
         chunk=chunk[touched],
         first=start + low * step - begin,
         last=start + (high - 1) * step - begin,
@@ -279,7 +238,7 @@ def _elements_of(axis: GridAxis, index: NDArray[np.integer[Any]]) -> _Elements:
         at, chunks = at[order], chunks[order]
     starts = np.flatnonzero(np.diff(chunks, prepend=-1))
     return _Elements(
-        count=len(at),
+        length=len(at),
         chunk=chunks[starts],
         starts=np.append(starts, len(at)),
         inner=at - axis.begin_of(chunks),
@@ -365,3 +324,14 @@ def _as_arrays(grid: Sequence[GridAxis], key: Sequence[Index]) -> list[NDArray[A
             array = np.asarray(each)
             made.append(array.reshape(array.shape + (1,) * slices))
     return made
+
+
+type Selection = OrthogonalSelection | PointSelection
+"""Some elements of an array, chunk by chunk.
+
+``shape`` is that of the result, ``canvas_shape`` that of what windows write to, with as many
+elements; ``count`` is the number of chunks.
+"""
+
+type ChunkWindow = _Box | _Points
+"""Some of the chunks that a selection touches; ``chunks`` are their indices, (n, ndim)."""

@@ -53,9 +53,8 @@ def share[T](pieces: Iterator[T], work: Callable[[T], None], threads: int) -> No
             raise
 
     with ThreadPoolExecutor(threads, thread_name_prefix="icevirt-read") as pool:
-        waited = [pool.submit(run) for _ in range(threads)]
         try:
-            for each in waited:
+            for each in [pool.submit(run) for _ in range(threads)]:
                 each.result()
         finally:
             is_over = True

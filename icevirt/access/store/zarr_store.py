@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,6 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from icevirt.access.store import keys
 from icevirt.access.store.keys import ChunkKey, MetadataKey, parse
 from icevirt.access.store.reading import SessionReader
-from icevirt.access.store.request_batcher import RequestBatcher
 from icevirt.errors import InvalidInputError, ReadOnlyError, ReadOnlyStoreError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from icevirt.access.references import Batch, ChunkSource
+    from icevirt.access.store.request_batcher import RequestBatcher
     from icevirt.access.virtual_refs import ChecksumLike, VirtualChunkSpec
 
 
@@ -59,7 +59,6 @@ class IcevirtStore(Store):
         self._session = session
         staleness = on_stale if isinstance(on_stale, Staleness) else Staleness(on_stale)
         self._reader = SessionReader(session, staleness)
-        self._gatherer = RequestBatcher(self._reader)
 
     def __repr__(self) -> str:
         return f"<icevirt.IcevirtStore over {self._session!r}>"
@@ -87,6 +86,13 @@ class IcevirtStore(Store):
     def __reduce__(self) -> tuple[Any, ...]:
         kind = partial(type(self), read_only=self._read_only, on_stale=self._reader.staleness)
         return kind, (self._session,), {"_is_open": self._is_open}
+
+    @cached_property
+    def _batcher(self) -> RequestBatcher:
+        """What answers zarr's requests; reads in columns need none."""
+        from icevirt.access.store.request_batcher import RequestBatcher
+
+        return RequestBatcher(self._reader)
 
     @property
     def reader(self) -> SessionReader:
@@ -169,7 +175,7 @@ class IcevirtStore(Store):
         """Return the value of a key, or None if nothing was written. Raises as `get_sync`."""
         self._is_open = True
         if keys.may_name_chunk(key):
-            value = await self._gatherer.read(key, byte_range)
+            value = await self._batcher.read(key, byte_range)
         else:  # nothing to wait for
             value = self._reader.document(key, byte_range)
         kind = (prototype or default_buffer_prototype()).buffer

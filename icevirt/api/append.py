@@ -375,18 +375,12 @@ def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on
     what += [f"replace {plural(len(found.corrected), 'file')}"] if found.corrected else []
     message = request.commit.message
     message = ", ".join(what).capitalize() if message is None else message
-    request = replace(
-        request,
-        commit=replace(request.commit, message=message),
-        follows=dataset.target.last_id,
-    )
+    request = replace(request, commit=replace(request.commit, message=message))
     looks = chain([found], (call.compare(inputs, dataset)[0] for _ in count()))
 
     def change() -> DatasetChange:
         now = next(looks)
-        return DatasetChange(
-            listing=dataset.listing, bad=dataset.bad, added=now.added, replaced=now.corrected
-        )
+        return DatasetChange(dataset=dataset, added=now.added, replaced=now.corrected)
 
     try:
         return commit_change(request, change, starter, clock)

@@ -36,11 +36,13 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing
+from icevirt.errors import ConflictError
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
+from icevirt.versioning.repo_updates import line_of
 
 NOTHING = FileListing(files=SourceFiles(), pieces=())
 """The list of a group that no build made."""
@@ -65,7 +67,6 @@ class Request:
     absent: frozenset[str] = frozenset()  # URLs of files whose steps stay, without their values
     expected: frozenset[str] = frozenset()  # kinds of changes that stop no build
     also: tuple[str, ...] = ()  # identities of earlier scans whose descriptions of files count
-    follows: str | None = None  # snapshot of the build that the files go on from; None: any
 
     @classmethod
     def of(
@@ -212,13 +213,17 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetChange:
-    """What is to become of the files of a dataset."""
+    """What is to become of the files of a dataset, as it was when its files were looked at."""
 
-    listing: FileListing = NOTHING  # as it is
-    bad: Collection[str] = ()  # URLs of its files that were left out
+    dataset: Dataset | None = None  # None: whatever there is, it becomes the files that are added
     added: Sequence[SourceFile] = ()
     replaced: Sequence[SourceFile] = ()  # that it holds otherwise; they keep their places
     removed: Collection[str] = frozenset()  # URLs
+
+    @property
+    def listing(self) -> FileListing:
+        """The files as they are."""
+        return NOTHING if self.dataset is None else self.dataset.listing
 
     @cached_property
     def kept(self) -> FileListing:
@@ -238,7 +243,8 @@ class DatasetChange:
     @property
     def bad_kept(self) -> int:
         """How many of the files that stay were left out."""
-        return sum(url in self._kept_urls for url in self.bad)
+        bad = () if self.dataset is None else self.dataset.bad
+        return sum(url in self._kept_urls for url in bad)
 
     def files(self) -> SourceFiles:
         """Return all files that the dataset will have."""
@@ -248,6 +254,28 @@ class DatasetChange:
         before = (now.get(file.url, file) for file in self.listing.files)
         return SourceFiles(
             file for file in chain(before, self.added) if file.url not in self.removed
+        )
+
+    def refuse_overtaken(self, target: Target, ours: str) -> None:
+        """Refuse to go on from files of a dataset that others changed since.
+
+        Args:
+            target: The same group, as it is now.
+            ours: What is to be committed, for the error.
+
+        Raises:
+            ConflictError: They did.
+        """
+        then = None if self.dataset is None else self.dataset.target
+        if then is None or then.tip == target.tip or then.identify() == target.identify():
+            return
+        last = target.last_build()
+        raise ConflictError(
+            "another build of this group committed meanwhile",
+            do="Do the same again, on what it committed.",
+            expected=then.last_id,
+            ours=ours,
+            theirs="" if last is None else line_of(last),
         )
 
     def pick_others(self, files: SourceFiles) -> SourceFiles:

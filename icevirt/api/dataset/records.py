@@ -213,7 +213,7 @@ class RecordedBuild(SnapshotSummary):
     groups: Mapping[str, str]  # zarr.json as it was committed, by path
     arrays: Mapping[str, tuple[str, str]]  # zarr.json and a digest of manifests, by path
 
-    def made(self, nodes: Iterable[Node]) -> dict[str, Node]:
+    def pick_nodes(self, nodes: Iterable[Node]) -> dict[str, Node]:
         """Return the nodes that the build made, as it committed them.
 
         What others changed since is no longer known, and stands for something else.
@@ -233,6 +233,17 @@ class RecordedBuild(SnapshotSummary):
                     manifests=node.manifests if is_same else (),
                 )
         return found
+
+
+def identify_build(build: SnapshotSummary) -> str:
+    """Return what tells a build from others, also while others commit to other groups.
+
+    Where its snapshot is gone, that is what its record says: the tip stands for the snapshot.
+    """
+    if isinstance(build, RecordedBuild):
+        said = repr(build.metadata[METADATA])  # others may have written what is no strict JSON
+        return digest_of(said, dict(build.groups), dict(build.arrays))
+    return str(build.id)
 
 
 def keep_record(

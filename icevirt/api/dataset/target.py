@@ -21,6 +21,7 @@ from icevirt.api.dataset.records import (
     find_build,
     find_changed_arrays,
     holds_any_of,
+    identify_build,
     likeness,
     provenance_of,
 )
@@ -192,6 +193,15 @@ class Target:
         """The snapshot of the last build of the group; None where there is none."""
         last = self.last_build()
         return None if last is None else str(last.id)
+
+    def identify(self) -> str:
+        """Return what is another string once anybody changed the dataset.
+
+        That is a build, an append, a relocation, a reset, or which files are held back. Commits to
+        other groups change nothing, also where the snapshot of the last build is gone.
+        """
+        last = self.last_build()
+        return digest_of("" if last is None else identify_build(last), self.find_held_back()[0])
 
     def find_held_back(self) -> tuple[str, bool]:
         """Return the name of the list of files that are held back, and whether they were tried.
@@ -390,7 +400,7 @@ def nodes_of(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, No
     snapshot = assets.snapshot(build.id)
     if isinstance(build, RecordedBuild):
         own = snapshot.find(group)
-        return build.made([*snapshot.below(group), *([] if own is None else [own])])
+        return build.pick_nodes([*snapshot.below(group), *([] if own is None else [own])])
     born, named = recorded.get("born"), recorded.get("groups", ())
     groups = frozenset[ObjectId8]()
     if not named:

@@ -73,7 +73,6 @@ from icevirt.execution.executor import Executor, current, describe_jobs, give_ba
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
-from icevirt.model.repo_info import SnapshotSummary
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.planning.stored_form import record_forms
@@ -85,7 +84,6 @@ from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.scan import CopyScansTask, copy_scans, scans_to_copy
 from icevirt.version import __version__
-from icevirt.versioning import repo_updates
 
 _ATTEMPTS = 3  # to write objects that another process deletes
 
@@ -190,7 +188,7 @@ def _attempt(
     of_files = digest_of(identify_files(files))
     inputs = request.digest(target.group, of_files)
     last = target.last_build()
-    _refuse_overtaken(request, last)
+    change.refuse_overtaken(target, request.commit.message or "a build")
     if (found := _already_built(request, target, inputs, allowed, clock)) is not None:
         return found
     said = {} if last is None else provenance_of(last) or {}
@@ -261,22 +259,6 @@ def _with_scans(
         left = f"the scans were not kept, so that a later update scans the files again: {error}"
         return replace(report, findings=(*report.findings, left))
     return report
-
-
-def _refuse_overtaken(request: Request, last: SnapshotSummary | None) -> None:
-    """Refuse to go on from the files of a build that is no longer the last one.
-
-    Raises:
-        ConflictError: Another one committed since its files were looked at.
-    """
-    if request.follows is not None and (last is None or str(last.id) != request.follows):
-        raise ConflictError(
-            "another build of this group committed meanwhile",
-            do="Do the same again, on what it committed.",
-            expected=request.follows,
-            ours=request.commit.message or "a build",
-            theirs="" if last is None else repo_updates.line_of(last),
-        )
 
 
 def _already_built(
@@ -465,6 +447,7 @@ def _run(  # noqa: PLR0917 - a build, and what it is made of
             },
             allow_changes=request.commit.allow_changes,
             expected=request.expected,
+            goes_on=change.dataset is not None,
         )
     report = report_of(
         job,

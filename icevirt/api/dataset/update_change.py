@@ -187,7 +187,6 @@ class DatasetUpdate:
             recipe=how.recipe,
             absent=absent,
             also=dataset.scans_alike(options),
-            follows=dataset.target.last_id,
             expected=frozenset(
                 ({"steps"} if removed or call.rules else set())
                 | ({OTHERS} if call.drop_others else set())
@@ -437,8 +436,7 @@ class DatasetUpdate:
         dataset, added = self.dataset, {file.url for file in self.found.added}
         gone = self.removed | (dataset.bad - {file.url for file in accepted})
         change = DatasetChange(
-            listing=dataset.listing,
-            bad=dataset.bad,
+            dataset=dataset,
             added=[file for file in accepted if file.url in added],
             replaced=[file for file in accepted if file.url not in added],
             removed=gone.union(self._find_superseded(accepted)),

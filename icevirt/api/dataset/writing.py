@@ -235,10 +235,15 @@ def commit(
     metadata: Mapping[str, Any],
     allow_changes: bool,
     expected: Collection[str] = (),
+    goes_on: bool = False,
 ) -> str:
     """Make written arrays visible in one step; return the id of the snapshot.
 
+    A build that goes on from the files of a dataset must not pass over any commit about it, also
+    one that changes no node: which files are held back, or where they lie now.
+
     Raises:
+        ConflictError: Others changed the dataset meanwhile.
         PlanChangedError: What would stay has other labels now.
     """
     target, plan = replacing.target, replacing.plan
@@ -257,6 +262,7 @@ def commit(
         containers=plan.containers,
         split_rules=plan.split_rules,
         expected_parent=str(target.tip),
+        stands_on=(lambda each: is_about(each, target.group)) if goes_on else None,
     ).publish()
 
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from icevirt.api.choices import check_group
 from icevirt.api.dataset.files_held import CATALOG
-from icevirt.api.dataset.transaction import ExecutorStarter
+from icevirt.api.dataset.transaction import ExecutorStarter, is_overtaken, until_alone
 from icevirt.api.events import Clock, long_running, telling_tasks
 from icevirt.api.history.log import name_version
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
@@ -110,6 +110,7 @@ def maintain(
         progress: Called with every step of the long phases.
 
     Raises:
+        ConflictError: Other writers changed the dataset of the window before every attempt.
         InvalidInputError: The time is none, or is too short; the window does not fit the dataset;
             or its files lie elsewhere than was authorized.
         PlanChangedError: The window would remove what others stored or added.
@@ -132,16 +133,21 @@ def maintain(
         change = None
         if window is not None:
             wanted = Window.of(window)
-            files = DatasetFiles.of(
-                storage,
-                branch=branch,
-                group=check_group(group),
-                prefixes=prefixes_of(authorize),
-                starter=ExecutorStarter(stack, clock, executor),
-                clock=clock,
-            )
-            found = behind(wanted, files)
-            change = found.change if dry_run else found.drop()
+            starter = ExecutorStarter(stack, clock, executor)
+
+            def keep_window(_: int) -> WindowChange:
+                files = DatasetFiles.of(
+                    storage,
+                    branch=branch,
+                    group=check_group(group),
+                    prefixes=prefixes_of(authorize),
+                    starter=starter,
+                    clock=clock,
+                )
+                found = behind(wanted, files)
+                return found.change if dry_run else found.drop()
+
+            change = until_alone("window", keep_window, is_overtaken)
         with clock.phase("list"):
             work = _Maintenance.look(head, keep, dry_run=dry_run)
         with clock.phase("join"):

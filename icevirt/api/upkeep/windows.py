@@ -23,7 +23,6 @@ from icevirt.api.dataset.left_out import exclude
 from icevirt.api.dataset.planning import plan_files
 from icevirt.api.dataset.records import concat_dims, recipe_or_none
 from icevirt.api.dataset.scanning import scan_and_infer
-from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter, commit_change
 from icevirt.api.events import Clock
 from icevirt.api.recorded import continue_options
@@ -95,8 +94,7 @@ class DatasetFiles(Dataset):
         with self.clock.phase("scan"):
             scan, _ = scan_and_infer(executor, scan, request.choices.inferring)
         with self.clock.phase("plan"):
-            now = Target.look(target.storage, branch=target.branch, group=target.group, mode="w")
-            return plan_files(request, executor, scan, now, build_id="").plan
+            return plan_files(request, executor, scan, target, build_id="").plan
 
     def without(
         self, gone: Collection[str], *, message: str, allow_changes: bool = False
@@ -108,7 +106,7 @@ class DatasetFiles(Dataset):
             CombineError: The other files do not combine.
             InvalidInputError: No file would be left.
         """
-        change = DatasetChange(listing=self.listing, bad=self.bad, removed=gone)
+        change = DatasetChange(dataset=self, removed=gone)
         if not len(change.kept.files):
             raise InvalidInputError(
                 "no file of the dataset would be left",
@@ -309,9 +307,10 @@ def behind(window: Window, files: DatasetFiles) -> Behind:
 
 
 def _labels(files: DatasetFiles, dimension: str) -> NDArray[Any]:
-    """Return the labels of a dimension, as the branch shows them."""
-    session = Repository.open(files.target.storage).readonly_session(files.target.branch)
-    ds = dataset_of(IcevirtStore(session), session.snapshot, files.target.group, {})
+    """Return the labels of a dimension, as the branch showed them with the list of files."""
+    target = files.target
+    session = Repository.open(target.storage).readonly_session(snapshot_id=str(target.tip))
+    ds = dataset_of(IcevirtStore(session), session.snapshot, target.group, {})
     if dimension not in ds.variables:
         raise InvalidInputError(
             "the dimension has no coordinate to count from",

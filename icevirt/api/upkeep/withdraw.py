@@ -23,7 +23,7 @@ from icevirt.api.dataset.records import moves_in, newest_records, records_in
 from icevirt.api.dataset.tail import FOLDER as TAILS
 from icevirt.api.dataset.tail import read_tail
 from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.transaction import ExecutorStarter
+from icevirt.api.dataset.transaction import ExecutorStarter, is_overtaken, until_alone
 from icevirt.api.dataset.writing import commit_held
 from icevirt.api.events import Clock, long_running
 from icevirt.api.history.log import name_version
@@ -55,6 +55,9 @@ from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.collect import InUseTask, ReferringTask, in_use, referring
 from icevirt.versioning.history.garbage_collection import release
 from icevirt.versioning.id_columns import ID, id_at, places
+
+type Place = tuple[str, str]
+"""A branch, and a group."""
 
 _TASKS_PER_SLOT = 4
 
@@ -343,8 +346,10 @@ def withdraw(
                 files=sorted(urls)[:5],
             )
         prefixes = prefixes_of(authorize)
-        datasets = [
-            DatasetFiles.of(
+
+        def look_at(place: Place) -> DatasetFiles:
+            branch, group = place
+            return DatasetFiles.of(
                 storage,
                 branch=branch,
                 group=group,
@@ -352,18 +357,25 @@ def withdraw(
                 starter=starter,
                 clock=clock,
             )
-            for branch, group in found.datasets
-        ]
+
+        def leave(place: Place, seen: DatasetFiles) -> str:
+            def attempt(number: int) -> str:
+                files = look_at(place) if number else seen
+                message = "Withdraw files"
+                made = files.without(wanted, message=message, allow_changes=allow_changes)
+                return made.snapshot_id
+
+            return until_alone("withdraw", attempt, is_overtaken)
+
+        datasets = {place: look_at(place) for place in found.datasets}
         commits: list[str] = []
         if not dry_run:
             exclude(storage, wanted, why="withdrawn", branch=None, group=None)
-            for each in datasets:
-                report = each.without(wanted, message="Withdraw files", allow_changes=allow_changes)
-                commits.append(report.snapshot_id)
+            commits += [leave(place, seen) for place, seen in datasets.items()]
             commits += _no_longer_held(storage, head.read().info, wanted)
             with clock.phase("delete"):
                 again = look()
-                _release(head, again)
+                _release(head, again, lambda info: _refuse_renamed(info, wanted))
                 _delete(storage, head, again)
             found = replace(again, datasets=found.datasets)
         return found.report(storage.url, urls, is_plan=dry_run, commits=commits, clock=clock)
@@ -383,14 +395,29 @@ def _no_longer_held(storage: Storage, info: RepoInfo, urls: Collection[str]) -> 
                 yield commit_held(target, rest)
 
 
-def _release(head: RepoInfoFile, found: Holding) -> None:
+def _refuse_renamed(info: RepoInfo, urls: frozenset[str]) -> None:
+    """Check that nobody relocated the files since it was looked how they are called.
+
+    Raises:
+        ConflictError: Somebody did.
+    """
+    if more := all_names(urls, moves_in(info.snapshots.values())) - urls:
+        raise ConflictError(
+            "files were relocated meanwhile",
+            do="Call it again: it looks for them under their new names too.",
+            files=sorted(more)[:5],
+        )
+
+
+def _release(head: RepoInfoFile, found: Holding, check: Callable[[RepoInfo], None]) -> None:
     """Take the versions out of the history, and the tags that name them.
 
     Raises:
-        ConflictError: A branch shows one.
+        ConflictError: A branch shows one, or the check fails.
     """
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, ExpirationRan] | None:
+        check(info)
         gone = found.versions.keys() & info.snapshots.keys()
         if not gone:
             return None

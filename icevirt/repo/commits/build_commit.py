@@ -7,8 +7,9 @@ are one conditional update. A build that was committed before is found, not repe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule, persistable
 from icevirt.model.json import JSONObject
-from icevirt.model.repo_info import RepoInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.planning.containers import merge_container
 from icevirt.repo import creation, layout
@@ -92,6 +93,7 @@ class BuildCommit:
         split_rules: Put in front of the persisted ones.
         expected_parent: Snapshot that the build was planned on. If the branch moved on since, the
             build goes on top of what is there, unless its own paths were touched.
+        stands_on: Says whether a commit since then is about what the build goes on from.
     """
 
     storage: StorageLike
@@ -105,6 +107,7 @@ class BuildCommit:
     containers: Sequence[VirtualChunkContainer] = ()
     split_rules: Sequence[SplitRule] = ()
     expected_parent: str | None = None
+    stands_on: Callable[[SnapshotSummary], bool] | None = None
     _assets: Assets = field(init=False)
     _head: RepoInfoFile = field(init=False)
     _held: HeldObjects = field(init=False)
@@ -186,7 +189,8 @@ class BuildCommit:
         if self.expected_parent is None or self.expected_parent == str(tip):
             return
         planned = layout.snapshot_id(self.expected_parent)
-        if planned not in {each.id for each in lookup.ancestry(info, tip)}:
+        history = [*lookup.ancestry(info, tip)]
+        if planned not in {each.id for each in history}:
             raise ConflictError(
                 "the branch was reset since the build was planned",
                 do="Run the build again: it plans from the current branch.",
@@ -194,6 +198,15 @@ class BuildCommit:
                 expected_parent=self.expected_parent,
                 ours=self.message,
                 theirs=repo_updates.line_of(info.snapshots[tip]),
+            )
+        since = takewhile(lambda each: each.id != planned, history)
+        if self.stands_on is not None and (theirs := next(filter(self.stands_on, since), None)):
+            raise ConflictError(
+                "the branch moved since the build was planned, and changed the same dataset",
+                do="Run the build again: it plans from the current branch.",
+                expected_parent=self.expected_parent,
+                ours=self.message,
+                theirs=repo_updates.line_of(theirs),
             )
         build_merge.refuse_touched(
             self._assets.snapshot(planned),

@@ -4,7 +4,6 @@ Others act at two moments: when the files were looked at, and right before the c
 """
 
 import logging
-import os
 
 import pytest
 import zarr
@@ -77,14 +76,6 @@ def append(d):
 def update(d):
     d.new(8)
     assert icevirt.update(d.repo).files_added == 1
-
-
-def correct(d):
-    write_day(d.files[5], 6, scale=0.02)
-    write_day(d.files[6], 7, scale=0.02)
-    for at in (5, 6):
-        os.utime(d.files[at], (2e9, 2e9))
-    assert icevirt.update(d.repo).snapshot_id
 
 
 def hold_back(d):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.access.columns.stored_array import open_array
+from icevirt.access.columns.stored_array import StoredArray, open_array
 from icevirt.access.xarray.datastore import file_attributes
 from icevirt.archive.reports.verification import Checked, Difference, DifferenceKind, total
 from icevirt.archive.scanned import ScannedArray
@@ -103,7 +103,11 @@ class Meaning:
         return same_values(decode(mine, packing), decode(theirs, other))
 
     def is_near(
-        self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any
+        self,
+        mine: np.ndarray[Any, Any],
+        theirs: np.ndarray[Any, Any],
+        variable: str,
+        held: StoredArray,
     ) -> bool:
         """Say whether no value of an array differs by more than the tolerance of the build."""
         limits = find_limits(
@@ -117,7 +121,7 @@ class Meaning:
         if limit is None or not mine.shape == theirs.shape == held.shape:
             return False
         own = next(each for each in self._variables.arrays if each.path == variable)
-        one = decode(mine, self._packing(paths.canonical(held.path), mine.dtype))
+        one = decode(mine, self._packing(paths.canonical(held.zarr.path), mine.dtype))
         other = decode(theirs, packing_of(self._correct(own)))
         numbers = one.dtype.kind in "iuf" and one.dtype == other.dtype
         return numbers and difference_of(one, other) <= limit
@@ -215,7 +219,7 @@ class Comparison:
         except IcevirtError as error:
             return fail(self._session, url, [wanted], error)
 
-    def _of_another_name(self, wanted: ChunkToCompare, held: Any) -> Checked:
+    def _of_another_name(self, wanted: ChunkToCompare, held: StoredArray) -> Checked:
         """Compare a chunk that lies in a variable of another name, as in virtual datasets.
 
         Where the file has a variable of the array's own name, the chunk should be of that.
@@ -381,7 +385,7 @@ def fail(
     return regions_of(session, difference, wanted)
 
 
-def _read(held: Any, box: Box) -> np.ndarray[Any, Any]:
+def _read(held: StoredArray, box: Box) -> np.ndarray[Any, Any]:
     return np.asarray(held[box])
 
 

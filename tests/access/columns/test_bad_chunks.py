@@ -1,0 +1,189 @@
+"""What is wrong with a chunk ends a read with an error that names it, also among merged ranges."""
+
+import os
+import pickle
+import threading
+
+import numcodecs
+import numpy as np
+import pytest
+
+from access.virtual import document
+from icevirt.access.columns import workers
+from icevirt.access.columns.decoding import ChunkDecoder
+from icevirt.access.columns.stored_array import StoredArray
+from icevirt.access.store.zarr_store import IcevirtStore
+from icevirt.errors import StorageError, UnauthorizedError
+from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import RepositoryConfig
+from icevirt.repo.repository import Repository
+
+ROWS, WIDTH, BAD = 8, 100, 3
+VALUES = np.arange(ROWS * WIDTH, dtype="<f4").reshape(ROWS, WIDTH)
+CODECS = [
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}},
+    {"name": "numcodecs.zlib", "configuration": {"level": 1}},
+]
+
+
+def encode(row: np.ndarray) -> bytes:
+    return bytes(numcodecs.Zlib(1).encode(numcodecs.Shuffle(4).encode(row)))
+
+
+class Archive:
+    """A file of one chunk for each row, and an array that refers to it."""
+
+    def __init__(self, root, chunks):
+        self.folder = root / "archive"
+        self.folder.mkdir()
+        self.file = self.folder / "rows.bin"
+        self.file.write_bytes(b"".join(chunks))
+        self.lengths = np.array([len(chunk) for chunk in chunks], np.uint64)
+        self.offsets = np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.uint64)
+        self.prefix = f"file://{self.folder}/"
+        self.root = root / "repo"
+
+    def open(self, on_stale="raise", authorized=True):
+        config = RepositoryConfig()
+        store = local_filesystem_store(str(self.folder))
+        config.set_virtual_chunk_container(VirtualChunkContainer(self.prefix, store))
+        repo = Repository.create(self.root, config)
+        session = repo.writable_session("main")
+        seconds = -(-self.file.stat().st_mtime_ns // 10**9)
+        session.add_array(
+            "/v",
+            document(
+                shape=[ROWS, WIDTH],
+                chunk_grid={"name": "regular", "configuration": {"chunk_shape": [1, WIDTH]}},
+                data_type="float32",
+                fill_value=0.0,
+                codecs=CODECS,
+            ),
+            ChunkTable.virtual(
+                index=np.stack([np.arange(ROWS), np.zeros(ROWS, int)], axis=1),
+                offset=self.offsets,
+                length=self.lengths,
+                locations=Locations.one(f"{self.prefix}rows.bin", last_modified=seconds),
+            ),
+        )
+        session.commit("refer")
+        access = [self.prefix] if authorized else None
+        again = Repository.open(self.root, authorize_virtual_chunk_access=access)
+        session = again.readonly_session("main")
+        store = IcevirtStore(session, on_stale=on_stale)
+        return StoredArray(store, session.array("/v")), store
+
+
+def archive(tmp_path, bad=None):
+    chunks = [encode(row) for row in VALUES]
+    if bad is not None:
+        chunks[BAD] = bad
+    return Archive(tmp_path, chunks)
+
+
+def whole(array):
+    return array[(slice(None), slice(None))]
+
+
+def test_sound_chunks_are_read(tmp_path):
+    array, store = archive(tmp_path).open()
+    assert array.why_zarr is None
+    np.testing.assert_array_equal(whole(array), VALUES)
+    assert (store.verification.verifiable, store.verification.stale) == (ROWS, 0)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        encode(VALUES[BAD])[:-6],
+        encode(VALUES[BAD])[:-1] + b"\xff",
+        encode(np.repeat(VALUES[BAD], 2)),
+        encode(VALUES[BAD][:-1]),
+        b"not deflated at all",
+    ],
+    ids=["cut short", "another checksum", "too much", "too little", "no deflate"],
+)
+def test_a_chunk_that_does_not_decode_is_named(tmp_path, bad):
+    built = archive(tmp_path, bad)
+    array, _ = built.open()
+    with pytest.raises(StorageError) as caught:
+        whole(array)
+    check_named(caught.value, built)
+    np.testing.assert_array_equal(array[(slice(0, BAD), slice(None))], VALUES[:BAD])
+
+
+def test_a_file_that_ends_too_early_names_the_first_chunk_that_is_cut(tmp_path):
+    built = archive(tmp_path)
+    os.truncate(built.file, int(built.offsets[BAD]) + 5)
+    os.utime(built.file, (1e9, 1e9))
+    array, _ = built.open()
+    with pytest.raises(StorageError, match="ends too early") as caught:
+        whole(array)
+    check_named(caught.value, built)
+
+
+def test_an_offset_beyond_every_file_is_an_error_of_its_chunk(tmp_path):
+    built = archive(tmp_path)
+    built.offsets[BAD] = 2**50
+    array, _ = built.open()
+    with pytest.raises(StorageError) as caught:
+        whole(array)
+    check_named(caught.value, built)
+
+
+def check_named(error, built):
+    again = pickle.loads(pickle.dumps(error))
+    assert again.facts["variable"] == "/v"
+    assert again.facts["chunk"] == [BAD, 0]
+    assert again.facts["location"] == f"{built.prefix}rows.bin"
+
+
+def test_a_file_that_may_not_be_read_names_the_array(tmp_path):
+    array, _ = archive(tmp_path).open(authorized=False)
+    with pytest.raises(UnauthorizedError) as caught:
+        whole(array)
+    assert caught.value.facts["variable"] == "/v"
+
+
+@pytest.mark.parametrize(("on_stale", "stale"), [("raise", 1), ("warn", ROWS), ("ignore", ROWS)])
+def test_chunks_of_a_changed_file_are_counted_one_by_one(tmp_path, recwarn, on_stale, stale):
+    built = archive(tmp_path)
+    array, store = built.open(on_stale)
+    os.utime(built.file, (2e9, 2e9))
+    if on_stale == "raise":
+        with pytest.raises(StorageError, match="changed"):
+            whole(array)
+    else:
+        np.testing.assert_array_equal(whole(array), VALUES)
+    assert store.verification.stale == stale
+    assert len(recwarn) == (on_stale == "warn")
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_a_read_that_ends_leaves_no_thread(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(workers, "_WORTH", 0)
+    monkeypatch.setattr(workers, "_LONG", 0)
+    pieces = list(range(100))
+    names = set()
+
+    def work(piece):
+        names.add(threading.current_thread().name)
+        if piece == 50:
+            raise error
+
+    with pytest.raises(type(error)):
+        workers.work_through(pieces, work)
+    assert any(name.startswith("icevirt-read") for name in names)
+    assert not any(each.name.startswith("icevirt-read") for each in threading.enumerate())
+
+
+def test_an_interrupt_while_a_chunk_is_decoded_is_passed_on(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    array, _ = archive(tmp_path).open()
+    monkeypatch.setattr(ChunkDecoder, "decode_all", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        whole(array)

@@ -51,6 +51,11 @@ class ChunkDecoder:
         self._array = array
         self._chains: dict[tuple[int, ...], _Chain] = {}
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes of a chunk are those of its values."""
+        return len(codecs_of(self._array)) == 1
+
     def decode(self, raw: Body, shape: tuple[int, ...]) -> NDArray[Any]:
         """Return the values of a chunk, which the array declares to be of this shape.
 
@@ -59,9 +64,14 @@ class ChunkDecoder:
         """
         return self.decode_all([raw], shape)[0, ...]
 
-    def decode_all(self, raws: Sequence[Body], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return the values of several chunks of one shape, (n, *shape). Raises as `decode`."""
-        return self._chain(shape).decode(raws)
+    def decode_all(
+        self, raws: Sequence[Body], shape: tuple[int, ...], joined: Body | None = None
+    ) -> NDArray[Any]:
+        """Return the values of several chunks of one shape, (n, *shape). Raises as `decode`.
+
+        ``joined`` are the bytes of all chunks, where they lie one behind the other.
+        """
+        return self._chain(shape).decode(raws, joined)
 
     def _chain(self, shape: tuple[int, ...]) -> _Chain:
         chain = self._chains.get(shape)
@@ -103,7 +113,7 @@ class _Chain(NamedTuple):
             spec = ready.resolve_metadata(spec)
         return cls(steps=steps[::-1], dtype=dtype, stored=stored, turns=turns[::-1])
 
-    def decode(self, raws: Sequence[Body]) -> NDArray[Any]:
+    def decode(self, raws: Sequence[Body], joined: Any) -> NDArray[Any]:
         """Return the values of chunks, (n, *shape)."""
         size = self.dtype.itemsize * prod(self.stored)
         steps, last = self.steps, self.steps[-1] if self.steps else None
@@ -116,7 +126,8 @@ class _Chain(NamedTuple):
                     f"it decodes to {memoryview(raw).nbytes:,} bytes, and its array declares a"
                     f" chunk of {size:,}"
                 )
-        joined: Any = raws[0] if len(raws) == 1 else b"".join(raws)
+        if steps or joined is None:
+            joined = raws[0] if len(raws) == 1 else b"".join(raws)
         if unshuffle is not None:
             joined = unshuffle.of_chunks(joined, len(raws))
         values = np.frombuffer(joined, self.dtype).reshape(len(raws), *self.stored)

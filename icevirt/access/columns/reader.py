@@ -44,7 +44,7 @@ _IN_FLIGHT = 32 * 1024 * 1024  # bytes that are fetched ahead of their decoding
 _TOGETHER = 1 << 17  # bytes that are decoded together, which stay in the processor's cache
 _WAITING = 16  # threads that wait for the storage of a repository
 # of files at hand: a gap costs about as much as a call; nothing is gained by cutting a chunk
-_LOCAL = Coalescing(free_gap=8192, max_gap=8192, joined=1 << 18, most=1 << 62)
+_LOCAL = Coalescing(free_gap=8192, max_gap=8192, joined=1 << 19, most=1 << 62)
 
 
 class ColumnReader:
@@ -96,7 +96,9 @@ class _WindowReading:
             raise StorageError("the array was deleted or changed meanwhile", variable=of.path)
         self._found = found
         self._files: dict[int, File] = {}
-        self._most = max(1, _TOGETHER // max(1, of.chunk_bytes))  # chunks
+        most = max(1, _TOGETHER // max(1, of.chunk_bytes))
+        self._most = 1 << 62 if of.decoder.is_plain else most  # chunks that are decoded together
+        self._size = 3 * max(of.chunk_bytes, _LOCAL.joined)  # encoded, decoded, unshuffled
 
     def run(self) -> None:
         """Read, decode and place all chunks."""
@@ -115,11 +117,11 @@ class _WindowReading:
     def _read_native(self, rows: NDArray[np.int64]) -> None:
         pieces, alone = pieces_of(self._found, rows, _LOCAL)
         if self._locator.has_local_storage:
-            work_through(pieces, self._read_piece)
+            work_through(pieces, self._read_piece, self._size)
         else:
             with ThreadPoolExecutor(_WAITING, thread_name_prefix="icevirt-read") as pool:
                 self._work_ahead(pieces, pool.submit)
-        work_through(alone, self._read_alone)
+        work_through(alone, self._read_alone, self._size)
 
     def _read_virtual(self, rows: NDArray[np.int64]) -> None:
         sources = self._found.source[rows]
@@ -134,12 +136,12 @@ class _WindowReading:
         near = is_local[np.searchsorted(used, sources)]
         if near.any():
             pieces, alone = pieces_of(self._found, rows[near], _LOCAL)
-            work_through(pieces, self._read_piece)
-            work_through(alone, self._read_alone)
+            work_through(pieces, self._read_piece, self._size)
+            work_through(alone, self._read_alone, self._size)
         if not near.all():
             pieces, alone = pieces_of(self._found, rows[~near], Coalescing())
             self._work_ahead(pieces, self._submit)
-            work_through(alone, self._read_alone)
+            work_through(alone, self._read_alone, self._size)
 
     def _work_ahead(self, pieces: Sequence[Piece], submit: Callable[..., Future[None]]) -> None:
         """Read pieces that have to be waited for, side by side."""
@@ -174,8 +176,12 @@ class _WindowReading:
         begin, most = piece.begin, self._most
         bounds = zip(piece.starts, piece.ends, strict=True)
         raws = [body[low - begin : high - begin] for low, high in bounds]
+        has_gaps = piece.starts[1:] != piece.ends[:-1]
         for at in range(0, len(raws), most):
-            self._put_all(piece.rows[at : at + most], raws[at : at + most])
+            rows = piece.rows[at : at + most]
+            end = piece.ends[at + len(rows) - 1]
+            joined = None if has_gaps else body[piece.starts[at] - begin : end - begin]
+            self._put_all(rows, raws[at : at + most], joined)
 
     def _range(self, piece: Piece) -> Range:
         kind = int(self._found.kind[piece.rows[0]])
@@ -197,12 +203,15 @@ class _WindowReading:
             raise self._named(error, row) from error.__cause__
         self._put(row, body)
 
-    def _put_all(self, rows: list[int], raws: Sequence[Body]) -> None:
-        """Decode chunks and put them where they belong: together where they are a run."""
+    def _put_all(self, rows: list[int], raws: Sequence[Body], joined: Body | None) -> None:
+        """Decode chunks and put them where they belong: together where they are a run.
+
+        ``joined`` are the bytes of all, where they lie one behind the other.
+        """
         if len(rows) > 1 and self._of.is_regular and rows == [*range(rows[0], rows[0] + len(rows))]:
             values = None
             with suppress(Exception):  # it is raised again for the chunk that is wrong
-                values = self._of.decoder.decode_all(raws, self._shapes[rows[0]])
+                values = self._of.decoder.decode_all(raws, self._shapes[rows[0]], joined)
             if values is not None:
                 self._window.place_run(self._canvas, rows[0], values)
                 return

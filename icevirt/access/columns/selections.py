@@ -37,16 +37,19 @@ class _Slices(NamedTuple):
     chunk: Numbers
     first: Numbers  # in the chunk
     last: Numbers
+    is_whole: NDArray[np.bool_]  # whether all of the chunk is selected
     low: Numbers  # in the result
     high: Numbers
     step: int = 1
     is_kept: bool = True
 
-    def segments(self, begin: int, end: int, size: int) -> list[_Segment]:
+    def segments(self, begin: int, end: int) -> list[_Segment]:
         """Return runs of chunks that are selected as a whole, and each other one by itself."""
-        is_whole = (self.step == 1) & (self.last[begin:end] - self.first[begin:end] == size - 1)
-        starts = np.flatnonzero(~(is_whole[1:] & is_whole[:-1])) + 1
-        bounds = [0, *starts.tolist(), end - begin]
+        bounds = [0, end - begin]
+        is_whole = self.is_whole[begin:end]
+        if end - begin > 1 and not is_whole.all():
+            starts = np.flatnonzero(~(is_whole[1:] & is_whole[:-1])) + 1
+            bounds = [0, *starts.tolist(), end - begin]
         return [
             _Segment(
                 rows=slice(low, high),
@@ -174,8 +177,8 @@ def _place_box(
 ) -> None:
     """Put chunks of a box of the grid where they belong; shape (*extent, *chunk)."""
     ndim = len(axes)
-    pairs = zip(axes, index, values.shape[:ndim], values.shape[ndim:], strict=True)
-    segments = [axis.segments(at, at + extent, size) for axis, at, extent, size in pairs]
+    pairs = zip(axes, index, values.shape[:ndim], strict=True)
+    segments = [axis.segments(at, at + extent) for axis, at, extent in pairs]
     order = [each for axis in range(ndim) for each in (axis, ndim + axis)]
     for chosen in itertools.product(*segments):
         part = values[tuple(each.rows for each in chosen) + tuple(each.inner for each in chosen)]
@@ -216,12 +219,14 @@ def _slices_of(axis: GridAxis, index: tuple[int, int, int], *, is_kept: bool = T
     low = np.clip(-((start - begin) // step), 0, count)
     high = np.clip(-((start - begin - axis.size_of(chunk)) // step), 0, count)
     touched = high > low
-    begin, low, high = begin[touched], low[touched], high[touched]
+    chunk, begin, low, high = chunk[touched], begin[touched], low[touched], high[touched]
+    first, last = start + low * step - begin, start + (high - 1) * step - begin
     return _Slices(
         length=count,
-        chunk=chunk[touched],
-        first=start + low * step - begin,
-        last=start + (high - 1) * step - begin,
+        chunk=chunk,
+        first=first,
+        last=last,
+        is_whole=(last - first == axis.size_of(chunk) - 1) & (step == 1),
         low=low,
         high=high,
         step=step,

@@ -11,11 +11,14 @@ from itertools import islice
 
 _WORTH = 0.002  # seconds of work, below which another thread costs more than it saves
 _LONG = 0.0004  # seconds that a piece takes at least where threads hardly wait for one another
-_WAITING = 16  # threads that wait for a disk, or for the storage of a repository
+_WAITING = 16  # threads that wait for a disk
+_HELD = 64 * 1024 * 1024  # bytes that threads hold beside the result, unless a piece has more
 
 
-def work_through[T](pieces: Sequence[T], work: Callable[[T], None]) -> None:
+def work_through[T](pieces: Sequence[T], work: Callable[[T], None], size: int) -> None:
     """Do all pieces; from the first ones, done here, it is judged how many threads do the others.
+
+    ``size`` are the bytes that a piece takes meanwhile.
 
     Many threads wait for a disk. As many as there are processors decode what takes long. In Python
     threads take turns, so pieces that take little time are done in this thread.
@@ -27,7 +30,7 @@ def work_through[T](pieces: Sequence[T], work: Callable[[T], None]) -> None:
         left = took / done * (len(pieces) - done)
         if took > _WORTH and left > _WORTH and took / done > _LONG:
             is_waiting = time.thread_time() - used < took / 2
-            threads = _WAITING if is_waiting else _processors()
+            threads = min(_WAITING if is_waiting else _processors(), max(_HELD // size, 1))
             if threads > 1:
                 share(islice(pieces, done, None), work, min(threads, len(pieces) - done))
                 return

@@ -174,7 +174,7 @@ def test_a_read_that_ends_leaves_no_thread(tmp_path, monkeypatch, error):
             raise error
 
     with pytest.raises(type(error)):
-        workers.work_through(pieces, work)
+        workers.work_through(pieces, work, 1)
     assert any(name.startswith("icevirt-read") for name in names)
     assert not any(each.name.startswith("icevirt-read") for each in threading.enumerate())
 

@@ -63,10 +63,25 @@ def read(
 
         source = remote.object_of(grant, checksum, on_stale)
         return remote.RemoteRange(source, offset, length).wait()
+    (body,) = read_all(grant, [(offset, length)], checksum=checksum, on_stale=on_stale)
+    return body
+
+
+def read_all(
+    grant: LocalGrant,
+    ranges: Sequence[tuple[int, int]],
+    *,
+    checksum: Checksum = UNCHECKED,
+    on_stale: Callable[[StorageError], None] = refuse,
+) -> list[Body]:
+    """Return ranges of a local file, given by offset and length. Raises as `read`."""
     try:
         file, size = FILES.get(grant)
         # a length from a damaged manifest must not allocate that much
-        body = _pread(file.fd, offset, length) if offset + length <= size else b""
+        bodies: list[Body] = [
+            _pread(file.fd, offset, length) if offset + length <= size else b""
+            for offset, length in ranges
+        ]
         # after the bytes were read: a file rewritten meanwhile does not pass
         stat = os.fstat(file.fd)
     except IcevirtError:
@@ -78,10 +93,11 @@ def read(
         raise answers.unreadable_file(grant.url, reason=reason) from error.with_traceback(None)
     if (change := compare_with_scan(grant, checksum, stat)) is not None:
         on_stale(change)
-    if len(body) < length:
-        available = max(0, size - offset)
-        raise answers.too_short(grant.url, offset=offset, expected=length, available=available)
-    return body
+    for (offset, length), body in zip(ranges, bodies, strict=True):
+        if len(body) < length:
+            available = max(0, size - offset)
+            raise answers.too_short(grant.url, offset=offset, expected=length, available=available)
+    return bodies
 
 
 def read_cached(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,6 +26,11 @@ class Piece(NamedTuple):
     starts: list[int]  # of the chunks, in the object
     ends: list[int]
 
+    def cut(self, body: memoryview) -> list[memoryview]:
+        """Return the bytes of each chunk."""
+        bounds = zip(self.starts, self.ends, strict=True)
+        return [body[low - self.begin : high - self.begin] for low, high in bounds]
+
 
 def pieces_of(
     found: FoundChunks, rows: NDArray[np.int64], how: Coalescing
@@ -47,6 +52,21 @@ def pieces_of(
     order = np.lexsort((begin, requests.first))
     order = order[~is_split[order]]
     return [*_cut(rows, begin, end, requests, order)], alone
+
+
+def batch(pieces: Sequence[Piece], most: int) -> Iterator[list[Piece]]:
+    """Yield runs of pieces of one object each, of at most so many bytes or one piece."""
+    held: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        length = piece.end - piece.begin
+        if held and (piece.source != held[0].source or size + length > most):
+            yield held
+            held, size = [], 0
+        held.append(piece)
+        size += length
+    if held:
+        yield held
 
 
 def _cut(

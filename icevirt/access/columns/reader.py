@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from icevirt.access.columns.decoding import ChunkDecoder, decoding_error
 from icevirt.access.columns.grid import grid_of, shapes_of
-from icevirt.access.columns.ranges import Piece, pieces_of
+from icevirt.access.columns.ranges import Piece, batch, pieces_of
 from icevirt.access.columns.selections import (
     ChunkWindow,
     Index,
@@ -33,6 +33,7 @@ from icevirt.access.store.locating import Range, Source
 from icevirt.access.store.reading import SessionReader
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.model.chunks import ChunkType
+from icevirt.objects import fetch
 from icevirt.objects.answers import Body
 from icevirt.objects.coalescing import Coalescing
 
@@ -136,7 +137,7 @@ class _WindowReading:
         near = is_local[np.searchsorted(used, sources)]
         if near.any():
             pieces, alone = pieces_of(self._found, rows[near], _LOCAL)
-            work_through(pieces, self._read_piece, self._size)
+            work_through(list(batch(pieces, _LOCAL.joined)), self._read_batch, self._size)
             work_through(alone, self._read_alone, self._size)
         if not near.all():
             pieces, alone = pieces_of(self._found, rows[~near], Coalescing())
@@ -162,6 +163,31 @@ class _WindowReading:
         file: Any = self._files[piece.source]
         return HOSTS.submit(file.reach.host, partial(work, piece))
 
+    def _read_batch(self, pieces: list[Piece]) -> None:
+        """Read pieces of one local file, which is compared with the scan once, behind them all."""
+        file = self._locator.expecting(
+            self._files[pieces[0].source], sum(len(piece.rows) for piece in pieces)
+        )
+        bodies = None
+        if len(pieces) > 1 and isinstance(file, Source):
+            spans = [(piece.begin, piece.end - piece.begin) for piece in pieces]
+            with suppress(IcevirtError):  # it is raised again for the chunk that is wrong
+                bodies = fetch.read_all(
+                    file.grant, spans, checksum=file.checksum, on_stale=file.on_stale
+                )
+        if bodies is None:
+            for piece in pieces:
+                self._read_piece(piece)
+            return
+        rows = [row for piece in pieces for row in piece.rows]
+        raws = [
+            raw
+            for piece, body in zip(pieces, bodies, strict=True)
+            for raw in piece.cut(memoryview(body))
+        ]
+        for at in range(0, len(rows), self._most):
+            self._put_all(rows[at : at + self._most], raws[at : at + self._most], None)
+
     def _read_piece(self, piece: Piece) -> None:
         """Read the chunks of a piece by one call; by themselves where that fails."""
         if len(piece.rows) == 1:
@@ -174,8 +200,7 @@ class _WindowReading:
                 self._read_alone(row)
             return
         begin, most = piece.begin, self._most
-        bounds = zip(piece.starts, piece.ends, strict=True)
-        raws = [body[low - begin : high - begin] for low, high in bounds]
+        raws = piece.cut(body)
         has_gaps = piece.starts[1:] != piece.ends[:-1]
         for at in range(0, len(raws), most):
             rows = piece.rows[at : at + most]

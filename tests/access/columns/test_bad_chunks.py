@@ -35,13 +35,14 @@ def encode(row: np.ndarray) -> bytes:
 class Archive:
     """A file of one chunk for each row, and an array that refers to it."""
 
-    def __init__(self, root, chunks):
+    def __init__(self, root, chunks, gap=0):
         self.folder = root / "archive"
         self.folder.mkdir()
         self.file = self.folder / "rows.bin"
-        self.file.write_bytes(b"".join(chunks))
+        self.file.write_bytes(b"".join(chunk + bytes(gap) for chunk in chunks))
         self.lengths = np.array([len(chunk) for chunk in chunks], np.uint64)
-        self.offsets = np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.uint64)
+        steps = self.lengths[:-1] + np.uint64(gap)
+        self.offsets = np.concatenate([[0], np.cumsum(steps)]).astype(np.uint64)
         self.prefix = f"file://{self.folder}/"
         self.root = root / "repo"
 
@@ -76,19 +77,25 @@ class Archive:
         return StoredArray(store, session.array("/v")), store
 
 
-def archive(tmp_path, bad=None):
-    chunks = [encode(row) for row in VALUES]
-    if bad is not None:
-        chunks[BAD] = bad
-    return Archive(tmp_path, chunks)
+@pytest.fixture(params=[0, 20_000], ids=["side by side", "apart"])
+def archive(request, tmp_path):
+    """Return a function that makes an archive whose chunks are read by one call, or by several."""
+
+    def make(bad=None):
+        chunks = [encode(row) for row in VALUES]
+        if bad is not None:
+            chunks[BAD] = bad
+        return Archive(tmp_path, chunks, gap=request.param)
+
+    return make
 
 
 def whole(array):
     return array[(slice(None), slice(None))]
 
 
-def test_sound_chunks_are_read(tmp_path):
-    array, store = archive(tmp_path).open()
+def test_sound_chunks_are_read(archive):
+    array, store = archive().open()
     assert array.why_zarr is None
     np.testing.assert_array_equal(whole(array), VALUES)
     assert (store.verification.verifiable, store.verification.stale) == (ROWS, 0)
@@ -105,8 +112,8 @@ def test_sound_chunks_are_read(tmp_path):
     ],
     ids=["cut short", "another checksum", "too much", "too little", "no deflate"],
 )
-def test_a_chunk_that_does_not_decode_is_named(tmp_path, bad):
-    built = archive(tmp_path, bad)
+def test_a_chunk_that_does_not_decode_is_named(archive, bad):
+    built = archive(bad)
     array, _ = built.open()
     with pytest.raises(StorageError) as caught:
         whole(array)
@@ -114,8 +121,8 @@ def test_a_chunk_that_does_not_decode_is_named(tmp_path, bad):
     np.testing.assert_array_equal(array[(slice(0, BAD), slice(None))], VALUES[:BAD])
 
 
-def test_a_file_that_ends_too_early_names_the_first_chunk_that_is_cut(tmp_path):
-    built = archive(tmp_path)
+def test_a_file_that_ends_too_early_names_the_first_chunk_that_is_cut(archive):
+    built = archive()
     os.truncate(built.file, int(built.offsets[BAD]) + 5)
     os.utime(built.file, (1e9, 1e9))
     array, _ = built.open()
@@ -124,8 +131,8 @@ def test_a_file_that_ends_too_early_names_the_first_chunk_that_is_cut(tmp_path):
     check_named(caught.value, built)
 
 
-def test_an_offset_beyond_every_file_is_an_error_of_its_chunk(tmp_path):
-    built = archive(tmp_path)
+def test_an_offset_beyond_every_file_is_an_error_of_its_chunk(archive):
+    built = archive()
     built.offsets[BAD] = 2**50
     array, _ = built.open()
     with pytest.raises(StorageError) as caught:
@@ -140,16 +147,16 @@ def check_named(error, built):
     assert again.facts["location"] == f"{built.prefix}rows.bin"
 
 
-def test_a_file_that_may_not_be_read_names_the_array(tmp_path):
-    array, _ = archive(tmp_path).open(authorized=False)
+def test_a_file_that_may_not_be_read_names_the_array(archive):
+    array, _ = archive().open(authorized=False)
     with pytest.raises(UnauthorizedError) as caught:
         whole(array)
     assert caught.value.facts["variable"] == "/v"
 
 
 @pytest.mark.parametrize(("on_stale", "stale"), [("raise", 1), ("warn", ROWS), ("ignore", ROWS)])
-def test_chunks_of_a_changed_file_are_counted_one_by_one(tmp_path, recwarn, on_stale, stale):
-    built = archive(tmp_path)
+def test_chunks_of_a_changed_file_are_counted_one_by_one(archive, recwarn, on_stale, stale):
+    built = archive()
     array, store = built.open(on_stale)
     os.utime(built.file, (2e9, 2e9))
     if on_stale == "raise":
@@ -162,7 +169,7 @@ def test_chunks_of_a_changed_file_are_counted_one_by_one(tmp_path, recwarn, on_s
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_a_read_that_ends_leaves_no_thread(tmp_path, monkeypatch, error):
+def test_a_read_that_ends_leaves_no_thread(monkeypatch, error):
     monkeypatch.setattr(workers, "_WORTH", 0)
     monkeypatch.setattr(workers, "_LONG", 0)
     pieces = list(range(100))
@@ -179,11 +186,11 @@ def test_a_read_that_ends_leaves_no_thread(tmp_path, monkeypatch, error):
     assert not any(each.name.startswith("icevirt-read") for each in threading.enumerate())
 
 
-def test_an_interrupt_while_a_chunk_is_decoded_is_passed_on(tmp_path, monkeypatch):
+def test_an_interrupt_while_a_chunk_is_decoded_is_passed_on(archive, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    array, _ = archive(tmp_path).open()
+    array, _ = archive().open()
     monkeypatch.setattr(ChunkDecoder, "decode_all", interrupt)
     with pytest.raises(KeyboardInterrupt):
         whole(array)

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import FormatError
 from icevirt.model.indices import ascends
 from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.flatbuffer.schema import (
@@ -56,27 +55,15 @@ class Span:
         self.start, self.count = start, count
 
 
-def _error_of(damage: Damage, file: str) -> FormatError:
-    """Return the error for the user."""
-    field = ".".join(reversed(damage.trail)).replace(".[", "[")
-    return FormatError(
-        damage.what,
-        do="The file is damaged or was not written by an Icechunk client: restore it from a"
-        " copy of the repository.",
-        file=file,
-        **({"field": field, "at": damage.at} if field or damage.at else {}),
-    )
-
-
 @contextmanager
 def reading(file: str) -> Iterator[None]:
     """Turn what goes wrong inside into a ``FormatError`` about this kind of file."""
     try:
         yield
     except Damage as damage:
-        raise _error_of(damage, file) from None
+        raise damage.as_error(file) from None
     except ValueError as error:  # values of the model refuse to exist wrongly
-        raise _error_of(Damage(str(error), 0), file) from error
+        raise Damage(str(error), 0).as_error(file) from error
 
 
 def _reuse_error(at: int) -> Damage:

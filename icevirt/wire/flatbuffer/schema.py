@@ -11,6 +11,8 @@ import struct
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
+from icevirt.errors import FormatError
+
 
 class Scalar(NamedTuple):
     """A number or a flag, stored inside its table."""
@@ -327,3 +329,14 @@ class Damage(Exception):  # noqa: N818 - it never leaves the package, see ``read
         self.what = what
         self.at = at
         self.trail: list[str] = []
+
+    def as_error(self, file: str) -> FormatError:
+        """Return the error for the user."""
+        field = ".".join(reversed(self.trail)).replace(".[", "[")
+        return FormatError(
+            self.what,
+            do="The file is damaged or was not written by an Icechunk client: restore it from a"
+            " copy of the repository.",
+            file=file,
+            **({"field": field, "at": self.at} if field or self.at else {}),
+        )

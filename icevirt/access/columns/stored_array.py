@@ -4,15 +4,21 @@ The engine, `icevirt.verify` and `icevirt.materialize` read through these; no ch
 than its array declares. ``zarr.open(session.store)`` is zarr's own reader, without that limit; it
 also replaces backslashes in a path by slashes and so opens another node. Here the path is exactly
 the node's.
+
+A window of chunks at a time is looked up, so that memory stays bounded whatever the selection.
+Ranges of one object that lie near one another are read together, decoded in the thread that read
+them, and put straight into the result.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -21,13 +27,251 @@ from zarr.abc.store import Store
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
 
-from icevirt.access.columns.decoding import decoding_error, reason_for_zarr
-from icevirt.access.columns.reader import ColumnReader
+from icevirt.access.columns.decoding import ChunkDecoder, decoding_error, reason_for_zarr
+from icevirt.access.columns.grid import grid_of, shapes_of
+from icevirt.access.columns.ranges import Piece, batch, pieces_of
+from icevirt.access.columns.selections import (
+    ChunkWindow,
+    Index,
+    OrthogonalSelection,
+    PointSelection,
+    Selection,
+)
+from icevirt.access.columns.workers import work_ahead, work_through
+from icevirt.access.store.locating import Range, Source
 from icevirt.access.store.reading import SessionReader
-from icevirt.errors import IcevirtError
+from icevirt.errors import IcevirtError, StorageError
+from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode, document_of, using
+from icevirt.objects import fetch
+from icevirt.objects.answers import Body
+from icevirt.objects.coalescing import Coalescing
 from icevirt.repo.session import Session
 from icevirt.wire.bounded import limit_array
+
+if TYPE_CHECKING:
+    from icevirt.access.store.locating import File
+
+
+_WINDOW = 1 << 14  # chunks that are looked up together
+_IN_FLIGHT = 32 * 1024 * 1024  # bytes that are fetched ahead of their decoding
+_TOGETHER = 1 << 17  # bytes that are decoded together, which stay in the processor's cache
+_WAITING = 16  # threads that wait for the storage of a repository
+# of files at hand: a gap costs about as much as a call; nothing is gained by cutting a chunk
+_LOCAL = Coalescing(free_gap=8192, max_gap=8192, joined=1 << 19, most=1 << 62)
+
+
+class ColumnReader:
+    """Reads one array of a session. Blocking; safe in threads.
+
+    Raises:
+        StorageError: From every method: a chunk cannot be read or decoded; the error names it.
+        IndexError: An index is out of bounds.
+    """
+
+    def __init__(self, reader: SessionReader, array: zarr.Array[Any]) -> None:
+        self.reader = reader
+        self.array = array
+        self.path = f"/{array.path}"
+        self.grid = grid_of(array)
+        self.decoder = ChunkDecoder(array)
+        self._dtype: np.dtype[Any] = array.dtype
+        self.is_regular = all(axis.edges is None for axis in self.grid)
+        self.chunk_bytes = self._dtype.itemsize * prod(axis.size for axis in self.grid)
+
+    def read(self, key: Sequence[Index]) -> NDArray[Any]:
+        """Return the elements that an index along each axis selects."""
+        return self._read(OrthogonalSelection(self.grid, key))
+
+    def read_points(self, key: Sequence[Index]) -> NDArray[Any]:
+        """Return the elements that arrays select together."""
+        return self._read(PointSelection(self.grid, key))
+
+    def _read(self, selection: Selection) -> NDArray[Any]:
+        canvas = np.empty(selection.canvas_shape, self._dtype)
+        for begin in range(0, selection.count if canvas.size else 0, _WINDOW):
+            window = selection.window(begin, min(begin + _WINDOW, selection.count))
+            _WindowReading(self, window, canvas).run()
+        return canvas.reshape(selection.shape)
+
+
+class _WindowReading:
+    """Reads the chunks of one window into the result."""
+
+    def __init__(self, of: ColumnReader, window: ChunkWindow, canvas: NDArray[Any]) -> None:
+        self._of = of
+        self._window = window
+        self._canvas = canvas
+        self._locator = of.reader.locator
+        self._decode = of.decoder.decode
+        self._shapes = shapes_of(of.grid, window.chunks)
+        found = of.reader.references(of.path, window.chunks)
+        if found is None:
+            raise StorageError("the array was deleted or changed meanwhile", variable=of.path)
+        self._found = found
+        self._files: dict[int, File] = {}
+        most = max(1, _TOGETHER // max(1, of.chunk_bytes))
+        self._most = 1 << 62 if of.decoder.is_plain else most  # chunks that are decoded together
+        self._size = 3 * max(of.chunk_bytes, _LOCAL.joined)  # encoded, decoded, unshuffled
+
+    def run(self) -> None:
+        """Read, decode and place all chunks."""
+        kind = self._found.kind
+        for row in np.flatnonzero(kind == ChunkType.uninitialized).tolist():
+            self._window.place(self._canvas, row, self._of.array.metadata.fill_value)
+        for row in np.flatnonzero(kind == ChunkType.inline).tolist():
+            self._read_alone(row)
+        native = np.flatnonzero(kind == ChunkType.native)
+        virtual = np.flatnonzero(kind == ChunkType.virtual)
+        if len(native):
+            self._read_native(native)
+        if len(virtual):
+            self._read_virtual(virtual)
+
+    def _read_native(self, rows: NDArray[np.int64]) -> None:
+        pieces, alone = pieces_of(self._found, rows, _LOCAL)
+        if self._locator.has_local_storage:
+            work_through(pieces, self._read_piece, self._size)
+        else:
+            with ThreadPoolExecutor(_WAITING, thread_name_prefix="icevirt-read") as pool:
+                self._work_ahead(pieces, pool.submit)
+        work_through(alone, self._read_alone, self._size)
+
+    def _read_virtual(self, rows: NDArray[np.int64]) -> None:
+        sources = self._found.source[rows]
+        used, counts = np.unique(sources, return_counts=True)
+        for source, count in zip(used.tolist(), counts.tolist(), strict=True):
+            try:
+                file = self._files[source] = self._locator.file(self._found.locations, source)
+            except IcevirtError as error:
+                raise self._named(error, int(rows[sources == source][0])) from error.__cause__
+            self._locator.count(file, count)
+        is_local = np.array([isinstance(self._files[source], Source) for source in used.tolist()])
+        near = is_local[np.searchsorted(used, sources)]
+        if near.any():
+            pieces, alone = pieces_of(self._found, rows[near], _LOCAL)
+            work_through(list(batch(pieces, _LOCAL.joined)), self._read_batch, self._size)
+            work_through(alone, self._read_alone, self._size)
+        if not near.all():
+            pieces, alone = pieces_of(self._found, rows[~near], Coalescing())
+            self._work_ahead(pieces, self._submit)
+            work_through(alone, self._read_alone, self._size)
+
+    def _work_ahead(self, pieces: Sequence[Piece], submit: Callable[..., Future[None]]) -> None:
+        """Read pieces that have to be waited for, side by side."""
+        if len(pieces) == 1:  # no thread is needed to wait for one
+            self._read_piece(pieces[0])
+            return
+        work_ahead(
+            pieces,
+            lambda piece: submit(self._read_piece, piece),
+            size=lambda piece: piece.end - piece.begin,
+            most=_IN_FLIGHT,
+        )
+
+    def _submit(self, work: Callable[[Piece], None], piece: Piece) -> Future[None]:
+        """Do work in a thread, when few enough wait for the host of a piece."""
+        from icevirt.objects.web_connections import HOSTS
+
+        file: Any = self._files[piece.source]
+        return HOSTS.submit(file.reach.host, partial(work, piece))
+
+    def _read_batch(self, pieces: list[Piece]) -> None:
+        """Read pieces of one local file, which is compared with the scan once, behind them all."""
+        file = self._locator.expecting(
+            self._files[pieces[0].source], sum(len(piece.rows) for piece in pieces)
+        )
+        bodies = None
+        if len(pieces) > 1 and isinstance(file, Source):
+            spans = [(piece.begin, piece.end - piece.begin) for piece in pieces]
+            with suppress(IcevirtError):  # it is raised again for the chunk that is wrong
+                bodies = fetch.read_all(
+                    file.grant, spans, checksum=file.checksum, on_stale=file.on_stale
+                )
+        if bodies is None:
+            for piece in pieces:
+                self._read_piece(piece)
+            return
+        rows = [row for piece in pieces for row in piece.rows]
+        raws = [
+            raw
+            for piece, body in zip(pieces, bodies, strict=True)
+            for raw in piece.cut(memoryview(body))
+        ]
+        for at in range(0, len(rows), self._most):
+            self._put_all(rows[at : at + self._most], raws[at : at + self._most], None)
+
+    def _read_piece(self, piece: Piece) -> None:
+        """Read the chunks of a piece by one call; by themselves where that fails."""
+        if len(piece.rows) == 1:
+            self._read_alone(piece.rows[0])
+            return
+        try:
+            body = memoryview(self._range(piece).wait())
+        except IcevirtError:
+            for row in piece.rows:  # so that the error is that of a chunk
+                self._read_alone(row)
+            return
+        begin, most = piece.begin, self._most
+        raws = piece.cut(body)
+        has_gaps = piece.starts[1:] != piece.ends[:-1]
+        for at in range(0, len(raws), most):
+            rows = piece.rows[at : at + most]
+            end = piece.ends[at + len(rows) - 1]
+            joined = None if has_gaps else body[piece.starts[at] - begin : end - begin]
+            self._put_all(rows, raws[at : at + most], joined)
+
+    def _range(self, piece: Piece) -> Range:
+        kind = int(self._found.kind[piece.rows[0]])
+        file = self._files.get(piece.source) if kind == ChunkType.virtual else None
+        known = piece.source if file is None else self._locator.expecting(file, len(piece.rows))
+        return self._locator.range_of(
+            self._found, kind, known, piece.begin, piece.end - piece.begin
+        )
+
+    def _read_alone(self, row: int) -> None:
+        found = self._found
+        begin, length = int(found.offset[row]), int(found.length[row])
+        piece = Piece(
+            int(found.source[row]), begin, begin + length, [row], [begin], [begin + length]
+        )
+        try:
+            body = self._range(piece).wait()
+        except IcevirtError as error:
+            raise self._named(error, row) from error.__cause__
+        self._put(row, body)
+
+    def _put_all(self, rows: list[int], raws: Sequence[Body], joined: Body | None) -> None:
+        """Decode chunks and put them where they belong: together where they are a run.
+
+        ``joined`` are the bytes of all, where they lie one behind the other.
+        """
+        if len(rows) > 1 and self._of.is_regular and rows == [*range(rows[0], rows[0] + len(rows))]:
+            values = None
+            with suppress(Exception):  # it is raised again for the chunk that is wrong
+                values = self._of.decoder.decode_all(raws, self._shapes[rows[0]], joined)
+            if values is not None:
+                self._window.place_run(self._canvas, rows[0], values)
+                return
+        for row, raw in zip(rows, raws, strict=True):
+            self._put(row, raw)
+
+    def _put(self, row: int, raw: Body) -> None:
+        """Decode a chunk and put it where it belongs."""
+        try:
+            values = self._decode(raw, self._shapes[row])
+        except Exception as error:
+            raise self._named(decoding_error(self._of.array, error), row) from error
+        self._window.place(self._canvas, row, values)
+
+    def _named[E: IcevirtError](self, error: E, row: int) -> E:
+        """Return an error that says which chunk it is about."""
+        facts = {"variable": self._of.path, "chunk": self._window.chunks[row].tolist()}
+        found = self._found
+        if found.kind[row] == ChunkType.virtual:
+            facts["location"] = found.locations.url[int(found.source[row])]
+        error.facts = {**facts, **error.facts}
+        return error
 
 
 class _ExactPath(StorePath):

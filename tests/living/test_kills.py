@@ -23,7 +23,7 @@ import functools, sys
 import icevirt
 import icevirt.api.update
 module = sys.modules["icevirt.api.update"]
-module.leased = functools.partial(module.leased, seconds={LEASE})
+module.hold_lease = functools.partial(module.hold_lease, seconds={LEASE})
 print("ready", flush=True)
 sys.stdin.readline()
 icevirt.update(sys.argv[1], if_running=sys.argv[2])

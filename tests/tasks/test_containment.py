@@ -276,13 +276,13 @@ HANGING = """
     from icevirt.tasks import forkserver as watch
     from icevirt.archive.scanned import ScanLimits
 
-    with watch.held_to(ScanLimits(seconds=0.1)):
+    with watch.hold_to(ScanLimits(seconds=0.1)):
         time.sleep(0.3)
     print("alive", flush=True)
     watch.in_worker = lambda: True
-    with watch.held_to(ScanLimits(seconds=10)):
+    with watch.hold_to(ScanLimits(seconds=10)):
         pass
-    with watch.held_to(ScanLimits(seconds=0.1)):
+    with watch.hold_to(ScanLimits(seconds=0.1)):
         signal.pause()
 """
 
@@ -309,24 +309,24 @@ ALARMED = """
     signal.signal(signal.SIGALRM, ring)
     for interval in (0, 60):
         signal.setitimer(signal.ITIMER_REAL, 90, interval)
-        with watch.held_to(ScanLimits(seconds=10)):
+        with watch.hold_to(ScanLimits(seconds=10)):
             assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
             assert 9 < signal.getitimer(signal.ITIMER_REAL)[0] <= 10
         left, again = signal.getitimer(signal.ITIMER_REAL)
         assert signal.getsignal(signal.SIGALRM) is ring and 80 < left < 90 and again == interval
     signal.setitimer(signal.ITIMER_REAL, 0.1)
-    with watch.held_to(ScanLimits(seconds=10)):
+    with watch.hold_to(ScanLimits(seconds=10)):
         time.sleep(0.3)
         assert not rang
     while not rang:
         time.sleep(0.01)
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    with watch.held_to(ScanLimits(seconds=10)):
+    with watch.hold_to(ScanLimits(seconds=10)):
         pass
     signal.raise_signal(signal.SIGALRM)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
     def besides():
-        with watch.held_to(ScanLimits(seconds=10)):
+        with watch.hold_to(ScanLimits(seconds=10)):
             pass
     thread = threading.Thread(target=besides)
     thread.start()

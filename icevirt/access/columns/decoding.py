@@ -19,6 +19,7 @@ from zarr.codecs import BytesCodec, TransposeCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import default_buffer_prototype
 
+from icevirt.access.columns.grid import is_countable
 from icevirt.errors import StorageError
 from icevirt.objects.answers import Body
 from icevirt.wire.bounded import Unshuffle, decoding_step, limit_codecs
@@ -29,6 +30,8 @@ def reason_for_zarr(array: zarr.Array[Any]) -> str | None:
     codecs = codecs_of(array)
     if not any(isinstance(codec, BytesCodec) for codec in codecs):
         return "its chunks are shards, text, or encoded by a codec of its own"
+    if not is_countable(array):
+        return "its grid has larger numbers than 64 bits hold"
     if array.dtype.kind in "OT":
         return "its values are objects"
     if not array.async_array.config.read_missing_chunks:

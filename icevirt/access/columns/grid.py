@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 type Numbers = NDArray[np.int64]
 
+_MOST = 1 << 62
+
 
 class GridAxis(NamedTuple):
     """The chunks of one axis; ``edges`` are given where they differ in length."""
@@ -36,18 +38,27 @@ class GridAxis(NamedTuple):
         return self.edges[chunk + 1] - self.edges[chunk]
 
 
-def grid_of(array: zarr.Array[Any]) -> tuple[GridAxis, ...]:
-    """Return the grid of an array."""
-    sizes: tuple[int | tuple[int, ...], ...]
+def _sizes_of(array: zarr.Array[Any]) -> tuple[int | tuple[int, ...], ...]:
     try:
-        sizes = tuple(array.chunks)
+        return tuple(array.chunks)
     except NotImplementedError:  # a rectilinear grid; its chunks, too, may end beyond the array
-        sizes = array.metadata.chunk_grid.chunk_shapes  # type: ignore[union-attr]  # of Zarr v3
+        metadata: Any = array.metadata  # of Zarr v3
+        return tuple(metadata.chunk_grid.chunk_shapes)
+
+
+def is_countable(array: zarr.Array[Any]) -> bool:
+    """Say whether 64 bits hold all positions in the grid of an array; others wrote its metadata."""
+    sizes = (size if isinstance(size, int) else sum(size) for size in _sizes_of(array))
+    return max((*array.shape, *sizes), default=0) < _MOST
+
+
+def grid_of(array: zarr.Array[Any]) -> tuple[GridAxis, ...]:
+    """Return the grid of an array that `is_countable`."""
     return tuple(
         GridAxis(length=length, size=max(size, 1))
         if isinstance(size, int)
         else GridAxis(length=length, size=0, edges=np.cumsum([0, *size], dtype=np.int64))
-        for length, size in zip(array.shape, sizes, strict=True)
+        for length, size in zip(array.shape, _sizes_of(array), strict=True)
     )
 
 

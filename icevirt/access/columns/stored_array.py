@@ -88,7 +88,10 @@ class ColumnReader:
         return self._read(PointSelection(self.grid, key))
 
     def _read(self, selection: Selection) -> NDArray[Any]:
-        canvas = np.empty(selection.canvas_shape, self._dtype)
+        try:
+            canvas = np.empty(selection.canvas_shape, self._dtype)
+        except (MemoryError, ValueError) as error:  # numpy refuses what no memory could hold
+            raise decoding_error(self.array, MemoryError(str(error))) from error
         for begin in range(0, selection.count if canvas.size else 0, _WINDOW):
             window = selection.window(begin, min(begin + _WINDOW, selection.count))
             _WindowReading(self, window, canvas).run()

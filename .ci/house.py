@@ -106,7 +106,7 @@ def share_of_participles() -> float:
 
 
 def is_vague(name: str) -> bool:
-    """Say whether a name tells nothing of what a function does."""
+    """Say whether a name is too vague for a function."""
     return name.strip("_") in _VAGUE
 
 

@@ -241,7 +241,7 @@ class _Call:
             remember(self.storage.url, recipe.digest)
 
     def compare(self, inputs: Inputs | None, dataset: Dataset) -> tuple[FileDifferences, int]:
-        """Compare the files that were named with those of the dataset; count the changed ones.
+        """Compare the named files with the files of the dataset; count the changed ones.
 
         Raises:
             SourcesChangedError: Some changed, and the caller did not say what is to happen.
@@ -395,7 +395,7 @@ def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on
 def _compare_behind(
     call: _Call, inputs: Inputs | None, dataset: Dataset, tail: TailState
 ) -> FileDifferences | None:
-    """Compare the files that were named with those of the dataset without the list of these.
+    """Compare the named files with a dataset whose list of files is not read.
 
     Returns:
         None if the list has to be read.

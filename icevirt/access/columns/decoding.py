@@ -1,7 +1,7 @@
 """Decode chunks of one array in the calling thread: bytes in, an array of the chunk's shape out.
 
 The common codecs of HDF5 and NetCDF files release the interpreter's lock; others are zarr's own,
-called chunk by chunk. The limits are those of `icevirt.wire.bounded`.
+called chunk by chunk. `icevirt.wire.bounded` sets the limits.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ChunkDecoder:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the bytes of a chunk are those of its values."""
+        """Whether chunks are stored without filters and compression."""
         return len(codecs_of(self._array)) == 1
 
     def decode(self, raw: Body, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -86,7 +86,7 @@ class ChunkDecoder:
 class _Chain(NamedTuple):
     """The codecs of chunks of one shape, each with what it has to know of the chunk."""
 
-    steps: Sequence[Callable[[Any], Any]]  # from the file's bytes to those of the values
+    steps: Sequence[Callable[[Any], Any]]  # each undoes one codec, the outermost first
     dtype: np.dtype[Any]  # as they are stored
     stored: tuple[int, ...]  # shape
     turns: Sequence[Callable[[NDArray[Any]], NDArray[Any]]]  # from what is stored to the values

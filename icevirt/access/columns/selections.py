@@ -313,7 +313,7 @@ class _Points:
 
 
 def _as_arrays(grid: Sequence[GridAxis], key: Sequence[Index]) -> list[NDArray[Any]]:
-    """Return an array for each axis; slices become axes behind those of arrays, as in xarray."""
+    """Return an array for each axis. As in xarray, slices become the last axes of the result."""
     given = [np.asarray(each) for each in key if not isinstance(each, slice)]
     ndim = np.broadcast_shapes(*(each.shape for each in given))
     slices = sum(isinstance(each, slice) for each in key)

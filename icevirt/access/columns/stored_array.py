@@ -110,7 +110,11 @@ class _WindowReading:
         self._shapes = shapes_of(of.grid, window.chunks)
         found = of.reader.references(of.path, window.chunks)
         if found is None:
-            raise StorageError("the array was deleted or changed meanwhile", variable=of.path)
+            raise StorageError(
+                "this array was deleted in its session, or has another number of dimensions now",
+                do="Open it again: the session shows what there is.",
+                variable=of.path,
+            )
         self._found = found
         self._files: dict[int, File] = {}
         most = max(1, _TOGETHER // max(1, of.chunk_bytes))
@@ -180,7 +184,7 @@ class _WindowReading:
         return HOSTS.submit(file.reach.host, partial(work, piece))
 
     def _read_batch(self, pieces: list[Piece]) -> None:
-        """Read pieces of one local file, which is compared with the scan once, behind them all."""
+        """Read pieces of one object; a local file is compared with the scan once, after that."""
         file = self._locator.expecting(
             self._files[pieces[0].source], sum(len(piece.rows) for piece in pieces)
         )

@@ -16,12 +16,15 @@ _HELD = 64 * 1024 * 1024  # bytes that threads hold beside the result, unless a 
 
 
 def work_through[T](pieces: Sequence[T], work: Callable[[T], None], size: int) -> None:
-    """Do all pieces; from the first ones, done here, it is judged how many threads do the others.
+    """Do all pieces. The first ones are done here; their time decides how many threads do the rest.
 
-    ``size`` are the bytes that a piece takes meanwhile.
+    If they wait for a disk, many threads do. If they decode for long, as many as there are
+    processors. If they take little time, none: threads of Python would only take turns.
 
-    Many threads wait for a disk. As many as there are processors decode what takes long. In Python
-    threads take turns, so pieces that take little time are done in this thread.
+    Args:
+        pieces: What is to be done.
+        work: Does one piece.
+        size: Bytes of memory that a piece takes while it is done.
     """
     began, used = time.perf_counter(), time.thread_time()
     for done, piece in enumerate(pieces, 1):
@@ -41,7 +44,7 @@ def _processors() -> int:
 
 
 def share[T](pieces: Iterator[T], work: Callable[[T], None], threads: int) -> None:
-    """Do pieces in threads, each the next one that no other has taken."""
+    """Do pieces in threads. Each thread takes the next piece that is left."""
     is_over = False
 
     def run() -> None:
@@ -87,5 +90,5 @@ def work_ahead[T](
             future.cancel()
         for future, _ in flying:
             if not future.cancelled():
-                future.exception()  # what runs writes to a result that nobody gets
+                future.exception()  # wait: no thread may outlive the read
         raise

@@ -279,7 +279,7 @@ class DatasetChange:
         )
 
     def pick_others(self, files: SourceFiles) -> SourceFiles:
-        """Return those of some files that do not stay as they are."""
+        """Return the files, of those given, that are new or changed."""
         if not len(self.kept.files):
             return files
         return SourceFiles(file for file in files if file.url not in self._kept_urls)

@@ -48,7 +48,7 @@ def keep_files(
         storage: The root of the repository.
         name: A digest of the files.
         files: All of them.
-        kept: Those of the list before that stay; it is gone on with if it is the whole list.
+        kept: The files that stay of the list before. If all stay, the list itself goes on.
 
     Returns:
         The pieces of the list: the name of each, and the row that it begins with.

@@ -236,7 +236,7 @@ class RecordedBuild(SnapshotSummary):
 
 
 def identify_build(build: SnapshotSummary) -> str:
-    """Return what tells a build from others, also while others commit to other groups.
+    """Return the identity of a build, which commits to other groups do not change.
 
     Where its snapshot is gone, that is what its record says: the tip stands for the snapshot.
     """

@@ -8,10 +8,11 @@ import numcodecs
 import numpy as np
 import pytest
 
+from access.columns.stored import store
 from access.virtual import document
 from icevirt.access.columns import workers
 from icevirt.access.columns.decoding import ChunkDecoder
-from icevirt.access.columns.stored_array import StoredArray
+from icevirt.access.columns.stored_array import StoredArray, open_array
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import StorageError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable, Locations
@@ -193,4 +194,13 @@ def test_an_interrupt_while_a_chunk_is_decoded_is_passed_on(archive, monkeypatch
     array, _ = archive().open()
     monkeypatch.setattr(ChunkDecoder, "decode_all", interrupt)
     with pytest.raises(KeyboardInterrupt):
+        whole(array)
+
+
+def test_an_array_that_its_session_deleted_is_not_read_as_missing(tmp_path):
+    stored = store(tmp_path / "repo", VALUES, commit=False, chunks=(1, WIDTH))
+    array = open_array(stored.session, "/v")
+    np.testing.assert_array_equal(whole(array), VALUES)
+    stored.session.delete("/v")
+    with pytest.raises(StorageError, match="Open it again"):
         whole(array)

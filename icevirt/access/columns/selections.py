@@ -42,6 +42,7 @@ class _Slices(NamedTuple):
     high: Numbers
     step: int = 1
     is_kept: bool = True
+    is_turned: bool = False  # whether the last one goes to the front of the result
 
     def segments(self, begin: int, end: int) -> list[_Segment]:
         """Return runs of chunks that are selected as a whole, and each other one by itself."""
@@ -94,6 +95,17 @@ type _Axis = _Slices | _Elements
 """One axis of an orthogonal selection: a row for each chunk that it touches."""
 
 
+def _places_of(
+    axes: Sequence[_Axis], at: Sequence[Numbers], count: int
+) -> list[tuple[tuple[Place, ...], tuple[Place, ...]]]:
+    """Return which elements of each chunk are selected along some axes, and where they go."""
+    if not axes:
+        return [((), ())] * count
+    pairs = [axis.places(rows) for axis, rows in zip(axes, at, strict=True)]
+    inner, outer = (list(zip(*each, strict=True)) for each in zip(*pairs, strict=True))
+    return list(zip(inner, outer, strict=True))
+
+
 class OrthogonalSelection:
     """An index along each axis by itself, as of numpy's basic indexing and of ``oindex``."""
 
@@ -122,12 +134,7 @@ class _Box:
 
     @cached_property
     def _places(self) -> list[tuple[tuple[Place, ...], tuple[Place, ...]]]:
-        """Which elements of each chunk are selected, and where they go."""
-        if not self._axes:
-            return [((), ())] * len(self.chunks)
-        pairs = [axis.places(at) for axis, at in zip(self._axes, self._at, strict=True)]
-        inner, outer = (list(zip(*each, strict=True)) for each in zip(*pairs, strict=True))
-        return list(zip(inner, outer, strict=True))
+        return _places_of(self._axes, self._at, len(self.chunks))
 
     def place(self, canvas: NDArray[Any], row: int, values: Any) -> None:
         """Put what is selected of a chunk where it belongs; a scalar stands for all values."""
@@ -262,73 +269,98 @@ def _wrap(index: NDArray[np.integer[Any]], length: int) -> Numbers:
 
 
 class PointSelection:
-    """Single elements, given by arrays that numpy broadcasts, as of ``vindex``."""
+    """Single elements of some axes, given by arrays that numpy broadcasts, as of ``vindex``.
+
+    Slices select along the other axes, for each point. As in xarray, they are the last axes of the
+    result; their steps may be negative.
+    """
 
     def __init__(self, grid: Sequence[GridAxis], key: Sequence[Index]) -> None:
-        arrays = np.broadcast_arrays(*_as_arrays(grid, key))
-        self.shape = arrays[0].shape
-        at = [_wrap(each.ravel(), axis.length) for axis, each in zip(grid, arrays, strict=True)]
-        chunks = [axis.chunk_of(each) for axis, each in zip(grid, at, strict=True)]
-        order = np.lexsort(chunks[::-1])
-        self._order = order
-        self._inner = [
-            (each - axis.begin_of(chunk))[order]
-            for axis, each, chunk in zip(grid, at, chunks, strict=True)
-        ]
-        ordered = np.stack(chunks, axis=1)[order]
-        is_new = np.ones(len(order), np.bool_)
-        is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-        self._starts = np.append(np.flatnonzero(is_new), len(order))
-        self._chunks = ordered[is_new]
-        self.canvas_shape: tuple[int, ...] = (len(order),)
-        self.count = len(self._chunks)
+        slices = {at: each for at, each in enumerate(key) if isinstance(each, slice)}
+        self._slices = [_turned_slices_of(grid[at], each) for at, each in slices.items()]
+        self._points = _points_of(grid, key, [*slices])
+        lengths = [each.length for each in self._slices]
+        self.shape = (*self._points.shape, *lengths)
+        self.canvas_shape = (math.prod(self._points.shape), *lengths)
+        self.count = len(self._points.chunks) * math.prod(len(each.chunk) for each in self._slices)
 
     def window(self, begin: int, end: int) -> ChunkWindow:
         """Return the chunks from ``begin`` to ``end``."""
-        return _Points(
-            self._chunks[begin:end], self._starts[begin : end + 1], self._inner, self._order
-        )
+        return _PointsBox(self._points, self._slices, begin, end)
 
 
-class _Points:
+class _Points(NamedTuple):
+    """Points, sorted by their chunks."""
+
+    shape: tuple[int, ...]  # in which they are given
+    axes: Sequence[int]  # of the array: those of the points, then the others
+    chunks: Numbers  # (chunks, axes of the points)
+    starts: Numbers  # (chunks + 1,) of the points of each chunk
+    inner: Sequence[Numbers]  # for each axis: (points,)
+    order: Numbers  # (points,) where each goes
+
+
+def _points_of(grid: Sequence[GridAxis], key: Sequence[Any], others: list[int]) -> _Points:
+    axes = [at for at in range(len(grid)) if at not in others]
+    given = np.broadcast_arrays(*(key[at] for at in axes))
+    at = [_wrap(each.ravel(), grid[axis].length) for axis, each in zip(axes, given, strict=True)]
+    chunks = np.stack([grid[axis].chunk_of(each) for axis, each in zip(axes, at, strict=True)])
+    order = np.lexsort(chunks[::-1])
+    chunks = chunks[:, order]
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (chunks[:, 1:] != chunks[:, :-1]).any(axis=0)
+    return _Points(
+        shape=given[0].shape,
+        axes=axes + others,
+        chunks=chunks[:, is_new].T,
+        starts=np.append(np.flatnonzero(is_new), len(order)),
+        inner=[
+            each[order] - grid[axis].begin_of(chunk)
+            for axis, each, chunk in zip(axes, at, chunks, strict=True)
+        ],
+        order=order,
+    )
+
+
+def _turned_slices_of(axis: GridAxis, index: slice) -> _Slices:
+    """Return what a slice selects, from its other end where its step is negative."""
+    chosen = range(*index.indices(axis.length))
+    ahead = chosen if chosen.step > 0 else chosen[::-1]
+    slices = _slices_of(axis, (ahead.start, ahead.stop, ahead.step))
+    return slices._replace(is_turned=chosen.step < 0)
+
+
+class _PointsBox:
     """Chunks of a selection of points."""
 
-    def __init__(
-        self, chunks: Numbers, starts: Numbers, inner: Sequence[Numbers], order: Numbers
-    ) -> None:
-        self.chunks = chunks
-        self._starts, self._inner, self._order = starts, inner, order
+    def __init__(self, points: _Points, slices: Sequence[_Slices], begin: int, end: int) -> None:
+        self._points, self._slices = points, slices
+        lengths = (len(points.chunks), *(len(axis.chunk) for axis in slices))
+        self._at, *self._rows = np.unravel_index(np.arange(begin, end), lengths)
+        columns = [axis.chunk[rows] for axis, rows in zip(slices, self._rows, strict=True)]
+        self.chunks = np.empty((end - begin, len(points.axes)), np.int64)
+        self.chunks[:, points.axes] = np.column_stack([points.chunks[self._at], *columns])
+        turned = (slice(None, None, -1 if axis.is_turned else 1) for axis in slices)
+        self._turned = (slice(None), *turned)  # the canvas, whose axes may be written from the end
+
+    @cached_property
+    def _places(self) -> list[tuple[tuple[Place, ...], tuple[Place, ...]]]:
+        return _places_of(self._slices, self._rows, len(self.chunks))
 
     def place(self, canvas: NDArray[Any], row: int, values: Any) -> None:
         """Put the points of a chunk where they belong; a scalar stands for all values."""
-        points = slice(self._starts[row], self._starts[row + 1])
+        at = self._at[row]
+        points = slice(self._points.starts[at], self._points.starts[at + 1])
+        inner, outer = self._places[row]
         if isinstance(values, np.ndarray):
-            values = values[tuple(each[points] for each in self._inner)]
-        canvas[self._order[points]] = values
+            chosen = *(each[points] for each in self._points.inner), *inner
+            values = values.transpose(self._points.axes)[chosen]
+        canvas[self._turned][self._points.order[points], *outer] = values
 
     def place_run(self, canvas: NDArray[Any], row: int, values: NDArray[Any]) -> None:
         """Do the same with chunks of one shape from a row on, shape (n, *shape)."""
         for at, each in enumerate(values):
             self.place(canvas, row + at, each)
-
-
-def _as_arrays(grid: Sequence[GridAxis], key: Sequence[Index]) -> list[NDArray[Any]]:
-    """Return an array for each axis. As in xarray, slices become the last axes of the result."""
-    given = [np.asarray(each) for each in key if not isinstance(each, slice)]
-    ndim = np.broadcast_shapes(*(each.shape for each in given))
-    slices = sum(isinstance(each, slice) for each in key)
-    made, nth = [], 0
-    for axis, each in zip(grid, key, strict=True):
-        if isinstance(each, slice):
-            shape = [1] * (len(ndim) + slices)
-            elements = np.arange(*each.indices(axis.length))
-            shape[len(ndim) + nth] = len(elements)
-            made.append(elements.reshape(shape))
-            nth += 1
-        else:
-            array = np.asarray(each)
-            made.append(array.reshape(array.shape + (1,) * slices))
-    return made
 
 
 type Selection = OrthogonalSelection | PointSelection
@@ -338,5 +370,5 @@ type Selection = OrthogonalSelection | PointSelection
 elements; ``count`` is the number of chunks.
 """
 
-type ChunkWindow = _Box | _Points
+type ChunkWindow = _Box | _PointsBox
 """Some of the chunks that a selection touches; ``chunks`` are their indices, (n, ndim)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,18 +15,31 @@ _LONG = 0.0004  # seconds that a piece takes at least where threads hardly wait 
 _WAITING = 16  # threads that wait for a disk
 _HELD = 64 * 1024 * 1024  # bytes that threads hold beside the result, unless a piece has more
 
+_at_work: set[int] = set()  # the threads of callers that read at the moment, as those of dask do
+os.register_at_fork(after_in_child=_at_work.clear)  # they are not in the child
+
 
 def work_through[T](pieces: Sequence[T], work: Callable[[T], None], size: int) -> None:
     """Do all pieces. The first ones are done here; their time decides how many threads do the rest.
 
     If they wait for a disk, many threads do. If they decode for long, as many as there are
-    processors. If they take little time, none: threads of Python would only take turns.
+    processors for each caller that reads at the moment. If they take little time, none: threads of
+    Python would only take turns.
 
     Args:
         pieces: What is to be done.
         work: Does one piece.
         size: Bytes of memory that a piece takes while it is done.
     """
+    caller = threading.get_ident()
+    _at_work.add(caller)
+    try:
+        _work_through(pieces, work, size)
+    finally:
+        _at_work.discard(caller)
+
+
+def _work_through[T](pieces: Sequence[T], work: Callable[[T], None], size: int) -> None:
     began, used = time.perf_counter(), time.thread_time()
     for done, piece in enumerate(pieces, 1):
         work(piece)
@@ -33,7 +47,8 @@ def work_through[T](pieces: Sequence[T], work: Callable[[T], None], size: int) -
         left = took / done * (len(pieces) - done)
         if took > _WORTH and left > _WORTH and took / done > _LONG:
             is_waiting = time.thread_time() - used < took / 2
-            threads = min(_WAITING if is_waiting else _processors(), max(_HELD // size, 1))
+            most = _WAITING if is_waiting else _processors() // len(_at_work)
+            threads = min(most, max(_HELD // size, 1))
             if threads > 1:
                 share(islice(pieces, done, None), work, min(threads, len(pieces) - done))
                 return

@@ -114,13 +114,14 @@ def test_points_are_selected_as_numpy_selects_them(data, grid, cuts):
 @given(st.data(), grids(least=1), st.lists(st.integers(0, 1000), max_size=2))
 def test_slices_beside_points_become_axes_behind_those_of_the_points(data, grid, cuts):
     array = number(grid)
-    at = data.draw(st.integers(0, len(grid) - 1))  # of the one axis that has points
-    points = data.draw(arrays_of_indices(grid[at].length, (3,)))
-    steps = [data.draw(st.sampled_from([-2, -1, 1, 3])) for _ in grid]
-    key = [slice(None, None, step) for step in steps]
-    whole = array[tuple(slice(None) if n == at else each for n, each in enumerate(key))]
-    expected = np.moveaxis(np.take(whole, points, axis=at), at, 0)
-    key[at] = points
+    axes = range(len(grid))
+    pointed = data.draw(st.sets(st.sampled_from(axes), min_size=1))
+    key = [slice(None, None, data.draw(st.sampled_from([-2, -1, 1, 3]))) for _ in grid]
+    whole = array[tuple(slice(None) if at in pointed else key[at] for at in axes)]
+    for at in pointed:
+        key[at] = data.draw(arrays_of_indices(grid[at].length, (3,)))
+    first = np.moveaxis(whole, sorted(pointed), range(len(pointed)))
+    expected = first[tuple(key[at] for at in sorted(pointed))]
     np.testing.assert_array_equal(place_all(PointSelection(grid, key), array, grid, cuts), expected)
 
 

@@ -54,6 +54,7 @@ from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.repo.layout import WORK
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage, Version, Written
+from icevirt.threads import MOMENT
 
 _VANISHED = ("refuse", "missing", "remove")
 _IF_RUNNING = ("wait", "skip")
@@ -283,8 +284,13 @@ class Lease:
             return ""
         return "another update that began at the same moment"
 
-    def renew(self) -> None:
-        """Renew the lease until it is given back, or another one took it over."""
+    def keep(self) -> None:
+        """Renew the lease until the block is over, and let the next update begin at once then."""
+        self._renew()
+        with contextlib.suppress(IcevirtError):  # it ends by itself
+            self.storage.put_if(self.path, self._body(0), was=self._version)
+
+    def _renew(self) -> None:
         while not self._done.wait(self.seconds / 4):
             try:
                 written = self.storage.put_if(
@@ -295,11 +301,6 @@ class Lease:
             if not isinstance(written, Written):
                 return
             self._version = written.version
-
-    def give_back(self) -> None:
-        """Let the next update begin at once."""
-        with contextlib.suppress(IcevirtError):  # it ends by itself
-            self.storage.put_if(self.path, self._body(0), was=self._version)
 
     def _body(self, seconds: float) -> bytes:
         content = {
@@ -330,14 +331,17 @@ def hold_lease(
             yield other
             return
         time.sleep(min(_POLL, seconds / 4))
-    thread = threading.Thread(target=lease.renew, name="icevirt-lease", daemon=True)
+    thread = threading.Thread(target=lease.keep, name="icevirt-lease", daemon=True)
     thread.start()
+    patience: float | None = None
     try:
         yield ""
+    except (KeyboardInterrupt, SystemExit):
+        patience = MOMENT  # the storage may be what hangs
+        raise
     finally:
         lease._done.set()  # noqa: SLF001  # of this module
-        thread.join()
-        lease.give_back()
+        thread.join(patience)
 
 
 def _holder(raw: bytes) -> str:

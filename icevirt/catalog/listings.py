@@ -15,7 +15,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -40,6 +39,7 @@ from icevirt.catalog.parquet import (
 )
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.storage.protocol import Storage
+from icevirt.threads import Threads
 
 _FOLDER = "listings"
 _NAME = re.compile("[0-9a-f]{20}")
@@ -290,7 +290,7 @@ def look_up(
         for piece, count in pieces
         for low, high in _ranges(count, wanted["url"])
     ]
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-known") as pool:
+    with Threads(_AT_ONCE, "icevirt-known") as pool:
         read = pool.map(lambda each: _read_entries(storage, *each), ranges)
         for held in read:
             first = np.searchsorted(held["url"], wanted["url"], side="left")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from icevirt.archive import catalog
 from icevirt.archive.sources import SourceFile
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.storage.protocol import Storage
+from icevirt.threads import Threads
 
 _SHOWN = 200  # characters of a cause
 _AHEAD = 16  # tables that are read or waited for at a time
@@ -134,7 +135,7 @@ def read_tables(
         path, raw = under_way.popleft()
         return _table(raw.result(), path, columns, coded)
 
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="icevirt-catalog") as pool:
+    with Threads(_AHEAD, "icevirt-catalog") as pool:
         try:
             for path in paths:
                 under_way.append((path, pool.submit(storage.get, path)))

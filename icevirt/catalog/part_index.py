@@ -15,7 +15,6 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +25,7 @@ from icevirt.catalog.file_hashes import WantedFiles
 from icevirt.catalog.parquet import damage_error
 from icevirt.errors import ObjectNotFoundError
 from icevirt.storage.protocol import ObjectInfo, Storage
+from icevirt.threads import Threads
 
 FOLDER = "known"
 FEWEST = 64
@@ -74,7 +74,7 @@ class PartIndex:
             ObjectNotFoundError: The index was deleted meanwhile.
             FormatError: It is damaged.
         """
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-known") as pool:
+        with Threads(_AT_ONCE, "icevirt-known") as pool:
             for entries in pool.map(self._read, self._runs(wanted)):
                 at, row = wanted.among(entries)
                 yield at, entries["part"][row], entries["row"][row]
@@ -130,7 +130,7 @@ def read_indexes(storage: Storage, scans: Collection[str] | None = None) -> list
             there.append((info, name[1], name[2], int(name[3])))
     if not there:
         return []
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-known") as pool:
+    with Threads(_AT_ONCE, "icevirt-known") as pool:
         found = [*filter(None, pool.map(lambda each: _open(storage, *each), there))]
     return sorted(found, key=lambda index: (-index.count, index.path))
 

@@ -30,6 +30,7 @@ from icevirt.errors import (
     ObjectNotFoundError,
     StorageError,
 )
+from icevirt.threads import run_interruptibly
 
 _EXTENSION = "obstore._obstore"
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -182,7 +183,7 @@ def ask[T](url: str, act: Callable[[], T]) -> T:
     """
     failure: IcevirtError
     try:
-        return act()
+        return run_interruptibly(act)
     except IcevirtError:
         raise
     except FileNotFoundError as error:

@@ -28,6 +28,7 @@ from icevirt.archive.reports.build import Progress
 from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
 from icevirt.storage.protocol import Storage
+from icevirt.threads import MOMENT
 
 INTERVAL = 0.5
 """Seconds between two reports of progress."""
@@ -166,10 +167,10 @@ class Watch:
         if self._progress is not None:
             self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._over.set()
-        if self._progress is not None:
-            self._thread.join()
+        if self._progress is not None:  # it may look into a bucket that does not answer
+            self._thread.join(None if kind is None else MOMENT)
 
     def _run(self) -> None:
         took = 0.0

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -30,6 +30,7 @@ from icevirt.errors import InvalidInputError, SparkJobError
 from icevirt.execution.executor import INTERVAL, Done, Executor, Watch, results_of, run_pickled
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.forkserver import Child, how
+from icevirt.threads import Threads
 
 _TAIL = 4000  # bytes of the cause of a failure
 _WAITING = 2  # pickled tasks for each process, so that none is idle and not all are held at once
@@ -176,7 +177,7 @@ class ProcessExecutor(LocalShuffle):
 
         with (
             Watch(progress, lambda: sum(future.done() for future in futures)),
-            ThreadPoolExecutor(self.parallelism, "icevirt-task") as pool,
+            Threads(self.parallelism, "icevirt-task") as pool,
         ):
             try:
                 for task in tasks:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from shlex import quote
 from typing import Any
@@ -40,6 +39,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.v1.files import V1RepoState
 from icevirt.storage.object_store import ObjectReading
 from icevirt.storage.protocol import Storage
+from icevirt.threads import Threads
 from icevirt.versioning import invariants, lookup
 from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.id_columns import id_at, of_rows
@@ -229,7 +229,7 @@ class SnapshotCopier:
             body = self._read.storage.get(self._read.path(layout.CHUNKS, key))
             self._write.storage.put(layout.chunk(key), body)
 
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-upgrade") as pool:
+        with Threads(_AT_ONCE, "icevirt-upgrade") as pool:
             for low in range(0, len(wanted), _BATCH):
                 for _ in pool.map(copy, range(low, min(low + _BATCH, len(wanted)))):
                     pass

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
@@ -34,6 +35,7 @@ from icevirt.objects.answers import Body, Check, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant, choose_endpoints
 from icevirt.objects.web_client import SAFE, Site, site_of
 from icevirt.objects.web_connections import HOSTS
+from icevirt.threads import run_interruptibly
 
 # not all of amazonaws.com: anybody has load balancers there
 _OWN = re.compile(
@@ -72,12 +74,16 @@ class BucketReach(_InBucket):
             StorageError: The store refuses, or keeps failing; or ``check`` raises it.
         """
         tries = _Tries(self, key, begin)
+
+        def act(store: Any) -> tuple[Meta, Body]:
+            result = obstore().get(store, key, options={"range": (begin, end)})
+            check(meta := _meta(result.meta))
+            return meta, memoryview(result.buffer())
+
         while True:
             store, failure = tries.store(), None
             try:
-                result = obstore().get(store, key, options={"range": (begin, end)})
-                check(meta := _meta(result.meta))
-                body = memoryview(result.buffer())
+                meta, body = run_interruptibly(partial(act, store))
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
                 failure = error
             if failure is None:

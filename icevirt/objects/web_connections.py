@@ -22,7 +22,7 @@ import threading
 import time
 from asyncio import AbstractEventLoop, Semaphore
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from icevirt.objects.answers import refuse_unclear_framing
+from icevirt.threads import Threads, run_interruptibly
 
 _IDLE = 30.0  # seconds after which servers may have hung up
 _TARGET = re.compile(r"[!-~]+")
@@ -252,7 +253,7 @@ class Connections:
         """Return a connection. Raises ``OSError`` where none can be made."""
         kept = self._take_idle(origin)
         if kept is None:
-            return Connection(origin, timeout)
+            return run_interruptibly(lambda: Connection(origin, timeout))  # it looks up a name
         kept.socket.settimeout(timeout)
         return kept
 
@@ -435,7 +436,7 @@ class Hosts:
     def reset(self) -> None:
         """Forget them, with a lock that no thread of a parent can be holding."""
         self._lock = threading.Lock()
-        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._pools: dict[str, Threads] = {}
         self._limits: dict[AbstractEventLoop, dict[str, Semaphore]] = {}
 
     def submit[T](self, host: str, work: Callable[[], T]) -> Future[T]:
@@ -447,7 +448,7 @@ class Hosts:
         with self._lock:
             if host not in self._pools:
                 name = f"icevirt-{host}"
-                self._pools[host] = ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name)
+                self._pools[host] = Threads(AT_ONCE, name)
             pool = self._pools[host]
         return pool.submit(work)
 

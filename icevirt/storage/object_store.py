@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -50,6 +49,7 @@ from icevirt.storage.protocol import (
     refuse_huge,
     too_short,
 )
+from icevirt.threads import Threads
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -241,7 +241,7 @@ class ObjectStorage(ObjectReading):
                 not known whether the write took place; the message says which.
         """
         if after:
-            with ThreadPoolExecutor(min(_PUTS, len(after))) as pool:
+            with Threads(min(_PUTS, len(after)), "icevirt-put") as pool:
                 for _ in pool.map(self.put, after.keys(), after.values()):
                     pass  # which raises
         applied = False  # perhaps, by a request whose answer never came

@@ -8,7 +8,6 @@ build into another catalog, where it stays known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -46,6 +45,7 @@ from icevirt.storage.protocol import Storage
 from icevirt.tasks.forkserver import Apart, hold_to, in_worker
 from icevirt.tasks.scan_file import Containment, Prefetcher, attempt, attempt_as
 from icevirt.tasks.scan_pieces import Pieces
+from icevirt.threads import Threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ def copy_scans(task: CopyScansTask) -> int:
     def copy(path: str) -> None:
         task.into.put(path, task.source.get(path))
 
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-copy") as pool:
+    with Threads(_AT_ONCE, "icevirt-copy") as pool:
         return sum(1 for _ in pool.map(copy, task.paths))
 
 

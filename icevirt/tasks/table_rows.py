@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from itertools import batched, islice
@@ -44,6 +44,7 @@ from icevirt.tasks.table_query import (
     batch,
     schema,
 )
+from icevirt.threads import Threads
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.manifest_splitting import along_arrays
 
@@ -89,7 +90,7 @@ class TableShare:
         Raises:
             FormatError: They are of an array with another number of dimensions.
         """
-        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="icevirt-table") as pool:
+        with Threads(_AHEAD, "icevirt-table") as pool:
 
             def fetch(piece: ManifestPiece) -> tuple[ManifestPiece, Future[bytes]]:
                 return piece, pool.submit(self.assets.manifest_file, piece.manifest)

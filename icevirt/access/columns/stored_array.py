@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from math import prod
@@ -47,6 +47,7 @@ from icevirt.objects import fetch
 from icevirt.objects.answers import Body
 from icevirt.objects.coalescing import Coalescing
 from icevirt.repo.session import Session
+from icevirt.threads import Threads
 from icevirt.wire.bounded import limit_array
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class _WindowReading:
         if self._locator.has_local_storage:
             work_through(pieces, self._read_piece, self._size)
         else:
-            with ThreadPoolExecutor(_WAITING, thread_name_prefix="icevirt-read") as pool:
+            with Threads(_WAITING, "icevirt-read") as pool:
                 self._work_ahead(pieces, pool.submit)
         work_through(alone, self._read_alone, self._size)
 

@@ -1,14 +1,16 @@
-"""Do pieces of work in a few threads, where that is worth it; no thread is left behind."""
+"""Do pieces of work in a few threads, where that is worth it; none is left but what hangs."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
+from queue import SimpleQueue
+
+from icevirt.threads import Threads, raise_failure, take_results
 
 _WORTH = 0.002  # seconds of work, below which another thread costs more than it saves
 _LONG = 0.0004  # seconds that a piece takes at least where threads hardly wait for one another
@@ -73,10 +75,10 @@ def share[T](pieces: Iterator[T], work: Callable[[T], None], threads: int) -> No
             is_over = True  # before this thread's error is noticed
             raise
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="icevirt-read") as pool:
+    with Threads(threads, "icevirt-read") as pool:
         try:
-            for each in [pool.submit(run) for _ in range(threads)]:
-                each.result()
+            for _ in take_results([pool.submit(run) for _ in range(threads)]):
+                pass
         finally:
             is_over = True
 
@@ -87,23 +89,29 @@ def work_ahead[T](
     size: Callable[[T], int],
     most: int,
 ) -> None:
-    """Submit pieces while those that are not done have at most so many bytes; wait for all."""
-    flying: deque[tuple[Future[None], int]] = deque()
+    """Submit pieces while those that are not done have at most so many bytes; wait for all.
+
+    An error is raised as soon as it is known.
+    """
+    flying: dict[Future[None], int] = {}
+    finished: SimpleQueue[Future[None]] = SimpleQueue()
     held = 0
+
+    def collect() -> int:
+        future = finished.get()
+        raise_failure(future, flying)
+        return flying.pop(future)
+
     try:
         for piece in pieces:
             while flying and held + size(piece) > most:
-                future, gone = flying.popleft()
-                future.result()
-                held -= gone
-            flying.append((submit(piece), size(piece)))
+                held -= collect()
+            future = submit(piece)
+            flying[future] = size(piece)
+            future.add_done_callback(finished.put)
             held += size(piece)
-        for future, _ in flying:
-            future.result()
-    except BaseException:
-        for future, _ in flying:
+        while flying:
+            collect()
+    finally:
+        for future in flying:  # a server that hangs is not waited for
             future.cancel()
-        for future, _ in flying:
-            if not future.cancelled():
-                future.exception()  # wait: no thread may outlive the read
-        raise

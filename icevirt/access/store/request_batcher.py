@@ -31,6 +31,7 @@ from zarr.abc.store import ByteRequest
 from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InMemory, InObject, InSource, Range, is_away
 from icevirt.access.store.reading import SessionReader
+from icevirt.threads import run_in_thread
 
 if TYPE_CHECKING:
     from icevirt.access.store.network_batcher import NetworkBatcher
@@ -275,7 +276,7 @@ async def _or_error[A, B](
 ) -> list[B | Exception]:
     """Run ``work`` in a thread; if no thread can be started, each request gets that error."""
     try:
-        return await asyncio.to_thread(work, arguments)
+        return await run_in_thread(work, arguments)
     except RuntimeError as error:
         return [error] * count
 

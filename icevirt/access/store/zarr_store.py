@@ -21,6 +21,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import OnStale, Staleness, Verification
 from icevirt.repo.session import Session
+from icevirt.threads import run_in_thread
 from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
@@ -203,13 +204,13 @@ class IcevirtStore(Store):
     async def _size(self, key: str) -> int | None:
         if self._reader.is_at_hand(keys.sort_out([(key, None)])):
             return self._reader.size(key)
-        return await asyncio.to_thread(self._reader.size, key)
+        return await run_in_thread(self._reader.size, key)
 
     async def getsize_prefix(self, prefix: str) -> int:
         """Return the bytes of all values in a folder, from the references alone."""
         folder = prefix.strip("/")
         inside = f"{folder}/" if folder else ""
-        return await asyncio.to_thread(self._reader.size_below, inside)
+        return await run_in_thread(self._reader.size_below, inside)
 
     # -- listing -----------------------------------------------------------------------------
 
@@ -307,7 +308,7 @@ class IcevirtStore(Store):
         if key.endswith(keys.METADATA) or self._is_inline(body):
             self._set(key, body)
         else:
-            await asyncio.to_thread(self._set, key, body)
+            await run_in_thread(self._set, key, body)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         """Write a value unless there is one, which no other thread can add meanwhile."""

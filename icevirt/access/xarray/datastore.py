@@ -6,7 +6,6 @@ Only reading values uses the zarr store.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import math
@@ -37,6 +36,7 @@ from icevirt.model.attributes import (
     restore,
 )
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of, using
+from icevirt.threads import run_in_thread
 
 _ALL = indexing.IndexingSupport.VECTORIZED
 
@@ -208,7 +208,7 @@ class LazyArray(BackendArray):
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Do the same for xarray's ``load_async``."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        return await run_in_thread(self.__getitem__, key)
 
     def _as_declared(self, value: Any) -> Any:
         if self.dtype.kind in "SU":  # a scalar forgets the length of its dtype

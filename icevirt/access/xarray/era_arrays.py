@@ -12,7 +12,6 @@ durations in one array.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from xarray.core import indexing
 from icevirt.errors import CombineError
 from icevirt.planning.equality import same_values
 from icevirt.planning.times.units import duration_of
+from icevirt.threads import run_in_thread
 
 _OUTER = indexing.IndexingSupport.OUTER
 _PACKING = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
@@ -79,7 +79,7 @@ class _LazyArray(BackendArray):
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Do the same for xarray's ``load_async``."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        return await run_in_thread(self.__getitem__, key)
 
     def _read(self, key: tuple[_Part, ...]) -> np.ndarray[Any, Any]:
         raise NotImplementedError

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +63,7 @@ from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.layout import WORK
 from icevirt.storage.protocol import Below
+from icevirt.threads import Threads
 from icevirt.versioning.merge.kept_nodes import read_planned_attributes
 from icevirt.versioning.repo_updates import as_json
 from icevirt.wire.manifests.encoding import ManifestEncoding
@@ -158,7 +159,7 @@ def _begin(
         borrowed = borrow(request, new, scratch) if scanned_before else frozenset[str]()
     encoding = ManifestEncoding.of_config(target.config.document)
     assets = Assets(target.storage, manifests=encoding, compares=True)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-append") as pool:
+    with Threads(_AT_ONCE, "icevirt-append") as pool:
         reads = ManifestReads(assets, pool)
         if state.hot:
             reads.of([ObjectId12.parse(state.hot)])

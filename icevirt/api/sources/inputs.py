@@ -12,7 +12,6 @@ import os
 import pickle
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from itertools import batched
 from operator import attrgetter
@@ -28,6 +27,7 @@ from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
 from icevirt.objects.source_lists.listing import SUFFIXES, find_changes, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row, is_spark_frame, rows_of_spark
 from icevirt.planning.containers import directories_of
+from icevirt.threads import Threads
 
 _SECOND = 1_000_000_000
 _AT_A_TIME = 16  # files of servers that are looked at
@@ -171,7 +171,7 @@ def _is_remote(url: str) -> bool:
 
 def _of_rows(rows: PackedRows) -> Iterator[SourceFile]:
     """Yield the files of a list, looking at files of servers side by side."""
-    with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-list") as pool:
+    with Threads(_AT_A_TIME, "icevirt-list") as pool:
         for some in rows.pieces():
             asked = {
                 number: pool.submit(carrying(_look_at), name, each)

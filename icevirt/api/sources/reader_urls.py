@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import unquote
@@ -27,6 +26,7 @@ from icevirt.model.strings import Strings
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.source_lists.listing import list_sources, remote_files
 from icevirt.planning.containers import containers_for
+from icevirt.threads import Threads
 
 _AT_A_TIME = 16  # files that are looked up
 _FEW = 64  # files that are looked up rather than listed
@@ -104,7 +104,7 @@ class Publication:
                 with contextlib.suppress(InvalidInputError):  # each is looked at below
                     found |= {file.url: file for file in remote_files(after, ("",))}
         missing = [url for url in urls if url not in found]
-        with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-publish") as pool:
+        with Threads(_AT_A_TIME, "icevirt-publish") as pool:
             for url, file in zip(missing, pool.map(carrying(_look), missing), strict=True):
                 if file is not None:
                     found[url] = file

@@ -5,7 +5,6 @@ A twin is the method, in a thread. Classes by kind of value stand where icevirt 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from types import FunctionType
 from typing import Any
 
 from icevirt.errors import IcevirtError
+from icevirt.threads import run_in_thread
 
 
 @contextmanager
@@ -113,14 +113,14 @@ class AsyncTwin:
         method = getattr(owner if instance is None else instance, self._name)
 
         async def twin(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.to_thread(method, *args, **kwargs)
+            return await run_in_thread(method, *args, **kwargs)
 
         return twin
 
 
 async def each[T](make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
     """Yield what an iterator yields, which a thread makes and exhausts."""
-    for value in await asyncio.to_thread(lambda: list(make())):
+    for value in await run_in_thread(lambda: list(make())):
         yield value
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
@@ -37,6 +36,7 @@ from icevirt.repo.v1 import files
 from icevirt.repo.v1.upgrade import find_left_behind
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import ObjectInfo, Storage
+from icevirt.threads import Threads
 from icevirt.versioning.id_columns import ID, id_at, of_rows, places
 from icevirt.versioning.invariants import Problem, of_log, of_repo_info, of_snapshot, of_window
 from icevirt.wire import header
@@ -140,7 +140,7 @@ class ChunkBytes:
     ) -> NDArray[np.uint8]:
         """Read all chunks that have a size, and say what they are."""
         state = np.full(len(used), _State.damaged, np.uint8)
-        with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="icevirt-check") as pool:
+        with Threads(_SIDE_BY_SIDE, "icevirt-check") as pool:
             for some in batched(np.flatnonzero(sizes >= 0).tolist(), _BATCH):
                 keys = [id_at(used, at) for at in some]
                 digests = pool.map(self._digest, keys, sizes[[*some]].tolist())

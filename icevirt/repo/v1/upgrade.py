@@ -9,7 +9,6 @@ which overwrite unconditionally.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -21,6 +20,7 @@ from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause
 from icevirt.repo.v1.files import V1Files, V1RepoState
 from icevirt.storage.protocol import ObjectInfo, Storage
+from icevirt.threads import Threads
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.versioning.v1_migration import (
     CarriedChanges,
@@ -133,7 +133,7 @@ class _Upgrade:
             with suppress(ValueError, IcevirtError):  # foreign files; needed ones are read again
                 files.snapshot(ObjectId12.parse(listed.path.rpartition("/")[2]))
 
-        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+        with Threads(max(1, concurrency), "icevirt-upgrade") as pool:
             for _ in pool.map(fetch, self.storage.list("snapshots")):
                 pass
 

@@ -1,0 +1,162 @@
+"""A process whose server hangs ends when its user says so, and when another file is in error."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+import icevirt
+from servers.faults import slow
+
+SECONDS = 4.0  # one on a quiet machine; those before waited for at least thirty
+HANGING = 600.0
+
+BEGIN = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+url, root = sys.argv[1:3]
+"""
+
+OPEN = """
+import icevirt
+repo = icevirt.Repository.open(root, authorize_virtual_chunk_access=[url + "/"])
+"""
+READ = {
+    "xarray": """
+import xarray
+ds = xarray.open_dataset(root, engine="icevirt", authorize_virtual_chunk_access=[url + "/"])
+ds["v"].values
+""",
+    "xarray in an event loop": """
+import asyncio, xarray
+ds = xarray.open_dataset(root, engine="icevirt", authorize_virtual_chunk_access=[url + "/"])
+asyncio.run(ds.load_async())
+""",
+    "zarr": OPEN
+    + """
+import zarr
+zarr.open_group(repo.readonly_session("main").store, mode="r")["v"][:]
+""",
+}
+COMMANDS = {
+    "scan": ["scan", "URL/data/2.h5"],
+    "scan in processes": ["scan", "URL/data/1.h5", "URL/data/2.h5", "--catalog", "ROOT-scans"],
+    "build": ["build", "URL/data/1.h5", "URL/data/2.h5", "ROOT-other"],
+    "verify": ["verify", "ROOT", "--authorize", "URL/"],
+    "verify values": ["verify", "ROOT", "--full", "--authorize", "URL/"],
+    "materialize": ["materialize", "ROOT", "v", "--authorize", "URL/"],
+    "info": ["info", "URL/repo"],
+}
+COMMAND = """
+from icevirt.cli.main import run
+sys.argv[:] = ["icevirt", *sys.argv[3:]]
+run()
+"""
+
+
+def ways(table):
+    """Return the names; each costs the start of a process, so the first is enough for a change."""
+    first, *others = table
+    return [first, *(pytest.param(each, marks=pytest.mark.ci) for each in others)]
+
+
+@pytest.fixture
+def root(http_server, tmp_path):
+    """A repository of three files on a server, the last of which hangs from now on."""
+    for number in range(3):
+        path = tmp_path / f"{number}.h5"
+        with h5py.File(path, "w") as file:
+            file["time"] = np.array([float(number)])
+            file["time"].make_scale("time")
+            made = file.create_dataset("v", data=np.full((1, 4096), number, "f8"), chunks=(1, 4096))
+            made.dims[0].attach_scale(file["time"])
+        http_server.files.put(f"data/{number}.h5", path.read_bytes())
+    urls = [f"{http_server.url}/data/{number}.h5" for number in range(3)]
+    icevirt.build(urls, tmp_path / "repo", concat_dim="time", executor="in-process")
+    http_server.rules.add(slow(HANGING), target="/data/2.h5|/repo", times=1000)
+    return tmp_path / "repo"
+
+
+def run(program, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", BEGIN + program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def interrupt(process, rules):
+    """Interrupt a program once its server hangs; return how long it went on, and what it said."""
+    try:
+        while not rules.hits:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+        time.sleep(0.3)  # until it waits
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=100)
+        return time.monotonic() - begin, output, error
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("how", ways(READ))
+def test_ctrl_c_ends_a_read_whose_server_hangs(how, root, http_server):
+    process = run(READ[how], http_server.url, root)
+    took, _, error = interrupt(process, http_server.rules)
+    assert took < SECONDS
+    assert error.strip().endswith("KeyboardInterrupt")
+    assert "never retrieved" not in error
+    assert "was destroyed" not in error
+
+
+@pytest.mark.parametrize("kind", ["web", pytest.param("s3", marks=pytest.mark.ci)])
+def test_ctrl_c_ends_the_opening_of_a_repository_whose_server_hangs(kind, http_server):
+    http_server.rules.add(slow(HANGING), times=1000)
+    program = """
+import icevirt
+icevirt.Repository.open(
+    icevirt.http_storage(url + "/repo") if root == "web" else icevirt.s3_storage(
+        bucket="bucket", prefix="repo", endpoint_url=url, region="us-east-1", allow_http=True,
+        force_path_style=True, access_key_id="test", secret_access_key="test",
+    )
+)
+"""
+    took, _, error = interrupt(run(program, http_server.url, kind), http_server.rules)
+    assert took < SECONDS
+    assert error.strip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_ends_a_command_whose_server_hangs(command, root, http_server):
+    arguments = [
+        each.replace("URL", http_server.url).replace("ROOT", str(root))
+        for each in COMMANDS[command]
+    ]
+    process = run(COMMAND, http_server.url, root, *arguments)
+    took, _, error = interrupt(process, http_server.rules)
+    assert took < SECONDS
+    assert process.returncode == 130
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("how", ways(READ))
+def test_an_error_does_not_wait_for_another_file_that_hangs(how, root, http_server):
+    del http_server.files.objects["data/1.h5"]
+    begin = time.monotonic()
+    process = run(READ[how], http_server.url, root)
+    try:
+        _, error = process.communicate(timeout=150)
+    finally:
+        process.kill()
+        process.communicate()
+    assert time.monotonic() - begin < SECONDS + 4  # which starting it takes
+    assert "data/1.h5" in error.strip().splitlines()[-1]
+    assert error.count("Traceback") == 1

@@ -35,9 +35,11 @@ _OF_COMBINING = frozenset(
         "data_vars",
         "duplicates",
         "float_variables",
+        "index_of",
         "missing",
         "on_mismatch",
         "pad",
+        "rebase_indices",
         "spacing",
         "tolerance",
     }

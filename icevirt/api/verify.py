@@ -218,6 +218,8 @@ class _Work:
         self.manifests = in_order(session.snapshot)
         choices = build.get("combine", {})
         self._tolerance: Mapping[str, float] = choices.get("tolerance") or {}
+        is_rebased = bool(choices.get("rebase_indices"))
+        self._index_of = dict(choices.get("index_of") or {}) if is_rebased else None
         self._edit, self._function = read_recorded(choices.get("edits"))
         self.tasks = 1  # how many the work is cut into
 
@@ -253,6 +255,7 @@ class _Work:
             tolerance=self._tolerance,
             edit=self._edit,
             preprocessed=bool(self._function),
+            index_of=self._index_of,
         )
 
 

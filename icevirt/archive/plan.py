@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from icevirt.amounts import plural
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import Coded, FileColumns
+from icevirt.archive.index_shift import IndexShift
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import (
     AxisSummary,
@@ -100,6 +101,7 @@ class Hybrid:
     scanned: int  # references of the plain files
     replaced: int  # of them, by stored chunks, where every chunk of the files was written
     why: str  # which files, and what about them
+    shift: IndexShift | None = None  # (k,) what is added to the values of each file
 
     @property
     def deviates(self) -> bool:
@@ -121,7 +123,8 @@ class Hybrid:
         """Return the rows ``of`` at the places ``at`` of columns with ``size`` rows."""
         plain, own = np.zeros(size, np.bool_), np.zeros(size, np.int32)
         plain[at], own[at] = self.plain[of], self.own[of]
-        return replace(self, plain=plain, own=own)
+        shift = None if self.shift is None else self.shift.spread(at, of, size)
+        return replace(self, plain=plain, own=own, shift=shift)
 
 
 _INLINE = RepositoryConfig().inline_threshold  # bytes of a chunk that lies in a manifest

@@ -95,6 +95,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "Where files differ": (
         *("--missing", "--duplicates", "--on-mismatch", "--pad", "--float-variable"),
+        *("--rebase-indices", "--index-of"),
         *("--variable-policy", "--on-changed", "--vanished", "--fail-on-held", "--drop-others"),
     ),
     "Access": (

@@ -230,6 +230,9 @@ def _json(text: str) -> Any:
 NOTATIONS: Mapping[str, Notation] = {
     "rename": Notation(metavar="<OLD=NEW>", parser=_rename, value=dict),
     "attrs": Notation(metavar="<VARIABLE:NAME=VALUE>", parser=_attribute, value=attrs_of),
+    "index_of": Notation(
+        metavar="<VARIABLE=DIMENSION>", parser=partial(_pair, "VARIABLE=DIMENSION"), value=dict
+    ),
     "tolerance": Notation(metavar="<[NAME=]number>", parser=_tolerance, value=tolerances_of),
     "variable_policy": Notation(metavar="<[VARIABLE=]POLICY>", parser=_policy, value=dict),
     "metadata": Notation(metavar="<NAME=VALUE>", parser=_metadatum, value=dict),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import FileColumns
+from icevirt.archive.index_shift import IndexShift
 from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.plan import FileRows, WindowTask
 from icevirt.archive.schema import ArraySchema
@@ -32,6 +33,8 @@ from icevirt.planning.combine.cf_packing import (
     repack,
     same_packing,
 )
+from icevirt.planning.meaning.index_shifts import BeyondError, numbers_of_none, shift_values
+from icevirt.planning.meaning.local_indices import START
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.planning.partial.storage_cost import counts_differ
 from icevirt.planning.remedies import drop_window_fix, fix
@@ -191,6 +194,8 @@ class _Assembly:
             CombineError: One of them has no exact counterpart.
         """
         own = int(self._hybrid.own[place])
+        if self._hybrid.shift is not None:
+            return self._shift(place, values, self._hybrid.schemas[own], self._hybrid.shift)
         if self._alike[own]:
             return values
         schema, target = self._hybrid.schemas[own], self._hybrid.target
@@ -222,6 +227,30 @@ class _Assembly:
             packing={name: str(value) for name, value in theirs.items()},
             of_the_array={name: str(value) for name, value in self._packing.items()},
         )
+
+    def _shift(
+        self, place: int, values: NDArray[Any], schema: ArraySchema, shift: IndexShift
+    ) -> NDArray[Any]:
+        missing = numbers_of_none(schema)
+        try:
+            return shift_values(values, shift, place, missing=missing, dtype=self._dtype)
+        except BeyondError as error:
+            path, first, count = (
+                self._window.source_path,
+                int(shift.first[place]),
+                int(shift.count[place]),
+            )
+            raise CombineError(
+                f"{path} has the number {error}, but its file has {count:,} elements along"
+                f" {shift.dimension!r}, from {first} to {first + count - 1}",
+                fixes=[drop_window_fix(path, self._window.reads)],
+                do="If the file counts from another number, say so:"
+                f' attrs={{"{path}": {{"{START}": {1 - first}}}}} (--attr'
+                f" {path}:{START}={1 - first}); if it numbers something else, name that in index_of"
+                " (--index-of).",
+                variable=path,
+                file=self._files.url[place],
+            ) from error
 
     def _as_times(self, place: int, schema: ArraySchema, values: NDArray[Any]) -> NDArray[Any]:
         source = units_to_count(schema.attributes.values)

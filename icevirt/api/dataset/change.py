@@ -109,6 +109,7 @@ class Request:
             "tolerance": dict(self.spec.tolerance),
             "data_vars": {name: list(each) for name, each in lasting.items()},
             "absent": sorted(self.absent) or None,
+            "rebase_indices": combine.rebase_indices or None,
         }
         return {name: value for name, value in {**chosen, **resolved}.items() if value is not None}
 

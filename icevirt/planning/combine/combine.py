@@ -35,11 +35,11 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import plan_array
 from icevirt.planning.combine.prepare import PreparedFacts, coordinate
 from icevirt.planning.combine.tolerance import offer_tolerance
-from icevirt.planning.combine.variables import members_of, place_in_cells
+from icevirt.planning.combine.variables import members_of, place_in_cells, without_repeats
 from icevirt.planning.containers import containers_for
 from icevirt.planning.meaning.conventions import describe_conventions
 from icevirt.planning.meaning.grid_mappings import refuse_unlike_mappings
-from icevirt.planning.meaning.local_indices import refuse_local_indices
+from icevirt.planning.meaning.mesh_fixes import indices_to_shift
 from icevirt.planning.partial.storage_cost import describe_storage as describe_hybrids
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.write_tasks import split_rules
@@ -72,7 +72,7 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         members.clear()
         members.extend(members_of(facts, cells, spec, limits))
     del first  # of ten million files these are 160 MB
-    refuse_local_indices(facts, cells, prepared.given)
+    indices = indices_to_shift(facts, cells, prepared.given, spec)
     refuse_unlike_mappings(facts)
     unlike = describe_conventions(facts, spec.options.combine_attrs)
     gaps = holes.find(facts, members, rule=spec.options.missing)
@@ -83,7 +83,15 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         gap = gaps.get(member.path)
         given = prepared.given.get(member.path, ())
         made = plan_array(
-            facts, member, cells, spec, gap=gap, times=recoded, given=given, limits=limits
+            facts,
+            member if member.path not in indices else without_repeats(facts, member),
+            cells,
+            spec,
+            gap=gap,
+            times=recoded,
+            given=given,
+            limits=limits,
+            index=indices.get(member.path),
         )
         for other in reversed(arrays[-_NEIGHBOURS:]):  # mostly equal columns are held once
             if np.array_equal(other.files, made.files):

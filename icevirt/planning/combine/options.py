@@ -250,6 +250,22 @@ class CombineOptions(Options):
             _preprocess,
         ),
     ] = None
+    rebase_indices: Annotated[
+        bool,
+        Option(
+            "Store variables that number elements of their own file (connectivities of meshes,"
+            " instances of ragged arrays), so that they count elements of the dataset where files"
+            " follow one another. Values that mean no element stay."
+        ),
+    ] = False
+    index_of: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Variables, by name or absolute path, that number what lies along a dimension of their"
+            " own file, where nothing in the files says so; with the name of that dimension.",
+            mapping,
+        ),
+    ] = None
     max_native_bytes: Annotated[
         int,
         Option(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, by_first_appearance
+from icevirt.archive.index_shift import IndexShift
 from icevirt.archive.plan import ArrayMode, AxisGrid, Hybrid, PlannedArray, grids_of
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema, Recoding
@@ -27,6 +28,8 @@ from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import fixes_of, largest_difference
 from icevirt.planning.combine.unlike_files import unequal_refusal
+from icevirt.planning.meaning.index_shifts import index_shift
+from icevirt.planning.meaning.local_indices import LocalIndex
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
 from icevirt.planning.remedies import drop_fix, fix
@@ -58,11 +61,13 @@ def plan_array(
     times: Recoding | None = None,
     given: Sequence[str] = (),
     limits: Mapping[str, float] = MappingProxyType({}),
+    index: LocalIndex | None = None,
 ) -> PlannedArray:
     """Plan one array; ``gap`` holds the boxes without a file, ``times`` its units.
 
     ``given`` are the dimensions that it does not have in the files; ``limits`` say how far values
-    may differ that must be equal, by path.
+    may differ that must be equal, by path; ``index`` says what its values number, if they are to
+    count elements of the dataset.
 
     Raises:
         CombineError: Its files do not fit together.
@@ -79,7 +84,8 @@ def plan_array(
     schema = _combine_attributes(facts, member, spec)
     schema = schema if gap is None else gap.readable(schema)
     edges = _choose_edges(member, share)
-    made = _decide(facts, member, share, spec, times, given, repeats)
+    shift = None if index is None else index_shift(facts, rows, member.path, index, cells)
+    made = _decide(facts, member, share, spec, times, given, repeats, shift)
     if made is not None:
         share, edges = replace(share, mode=ArrayMode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
@@ -133,6 +139,7 @@ def _decide(  # noqa: PLR0917 - the facts of one array
     times: Recoding | None,
     given: Sequence[str],
     repeats: Sequence[str],
+    shift: IndexShift | None,
 ) -> Decision | None:
     """Return how the array is made of references and stored chunks, where it is of both."""
     if not share.axes or steps_of_label(member) is not None:
@@ -146,6 +153,7 @@ def _decide(  # noqa: PLR0917 - the facts of one array
         replace(share, new=len(given)),
         spec.options,
         joined=(tuple(edges), _choose_codecs(member.schema, facts.arrays, rows)),
+        shift=shift,
     )
     if made is None:
         return None

@@ -63,6 +63,8 @@ from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.edits.file_edits import LabelEdits
 from icevirt.planning.edits.renames import with_label_edits
+from icevirt.planning.meaning.mesh_fixes import has_partitions
+from icevirt.planning.meaning.partitions import place_partitions
 from icevirt.planning.remedies import drop_fixes, fix, list_names, scan_fix
 from icevirt.planning.times.recoding import recode_times
 from icevirt.planning.times.units import units_of
@@ -136,6 +138,8 @@ class PreparedFacts:
         if self.nest is not None:
             for at, name in enumerate(spec.concat_dim):
                 known.setdefault(name, place_by_order(self.facts, name, self.nest[:, at]))
+        else:
+            known |= place_partitions(self.facts, spec, self.existing(spec.concat_dim))
         cells = place_files(self.facts, spec.concat_dim, known, spec.spacing)
         return with_groups(self.facts, cells, known, spec.spacing)
 
@@ -243,10 +247,15 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
                 first=facts.files.url[0],
                 last=facts.files.url[len(facts.files) - 1],
             )
+        labels = label_fixes(facts, tolerance=spec.tolerance)
         known = (
-            *candidates.in_order_given(facts),
-            *label_fixes(facts, tolerance=spec.tolerance),
-            *candidates.with_equal_labels(facts),
+            labels  # partitions are no steps, whatever their times say
+            if has_partitions(facts, spec)
+            else [
+                *candidates.in_order_given(facts),
+                *labels,
+                *candidates.with_equal_labels(facts),
+            ]
         )
         fixes = [*{frozenset(each.flags): each for each in reversed(known)}.values()][::-1]
         raise CombineError(

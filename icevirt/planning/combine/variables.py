@@ -73,6 +73,12 @@ def place_in_cells(member: CombinedVariable, cells: Placement) -> CombinedVariab
     return replace(member, along=cells.along(member.path, names))
 
 
+def without_repeats(facts: CatalogFacts, member: CombinedVariable) -> CombinedVariable:
+    """Return an array that files hold once which repeat it, also where its values were read."""
+    again = _find_repeated(facts, member.rows, member.cell, member.size, comparable=False)
+    return replace(member, again=again)
+
+
 def _combine_rows(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     rows: NDArray[np.integer],

@@ -14,6 +14,7 @@ from icevirt.errors import Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.combine.options import COORDINATES, CombineSpec
 from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.planning.meaning.local_indices import local_indices
 from icevirt.planning.remedies import build_fix, instead
 
 
@@ -120,6 +121,7 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
     Raises:
         InvalidInputError: One names what is not there, or what it does nothing to.
     """
+    _refuse_void_indices(facts, spec)
     if {*spec.pad, *spec.spacing, *spec.tolerance, *spec.options.float_variables} <= {COORDINATES}:
         return
     held = [(path, schema.dimension_names) for path, schema in variables_of(facts)]
@@ -167,3 +169,38 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
                     variable=name,
                     concat_dim=list(spec.concat_dim),
                 )
+
+
+def _refuse_void_indices(facts: CatalogFacts, spec: CombineSpec) -> None:
+    """Make sure that there is an index, and that what a person says of indices names something."""
+    declared, asked = spec.options.index_of or {}, spec.options.rebase_indices
+    if not (declared or asked):
+        return
+    held = [(path, schema.dimension_names) for path, schema in variables_of(facts)]
+    named = {name for path, _ in held for name in (path, paths.name(path))}
+    dimensions = {name for _, names in held for name in names if name}
+    for name, numbered in declared.items():
+        if name not in named:
+            raise InvalidInputError(
+                f"index_of names {name!r}, but no file has this variable",
+                fixes=instead("index_of", name, named, says=numbered),
+                there=sorted({path for path, _ in held}),
+            )
+        if numbered not in dimensions:
+            raise InvalidInputError(
+                f"index_of names {numbered!r}, which is not a dimension",
+                do="Name the dimension whose elements the variable numbers.",
+                variable=name,
+                there=sorted(dimensions),
+            )
+    known = local_indices(facts, declared=declared)
+    if asked and not any(spec.concatenates(each.numbers) for each in known.values()):
+        raise InvalidInputError(
+            "rebase_indices does nothing: no variable numbers elements along a concatenated"
+            " dimension",
+            fixes=[build_fix("no variable is such an index", without={"rebase_indices": ""})],
+            do='If one does, say which and what: index_of={"VARIABLE": "DIMENSION"} (--index-of'
+            " VARIABLE=DIMENSION).",
+            concat_dim=list(spec.concat_dim),
+            indices=sorted(known),
+        )

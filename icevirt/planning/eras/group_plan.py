@@ -41,7 +41,7 @@ from icevirt.planning.eras.report import (
 )
 from icevirt.planning.eras.working_fixes import keep_working_fixes
 from icevirt.planning.meaning.grid_mappings import mapping_fixes
-from icevirt.planning.meaning.local_indices import mesh_fixes
+from icevirt.planning.meaning.mesh_fixes import mesh_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.remedies import build_fix, fix, list_names, together
@@ -70,7 +70,7 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
         return _combine(facts, spec)
     except (CombineError, InvalidInputError) as error:
         if isinstance(error, CombineError):
-            error.fixes = (*mesh_fixes(facts), *error.fixes, *mapping_fixes(facts))
+            error.fixes = (*mesh_fixes(facts, spec), *error.fixes, *mapping_fixes(facts))
         keep_working_fixes(error, facts, spec, plan_once)
         raise
 

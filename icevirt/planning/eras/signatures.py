@@ -54,7 +54,7 @@ class Grids:
         """Compare the grids of all files; None where they have the same one."""
         full = FullLengths.of(facts, spec.pad)
         rounded = find_limits(spec.tolerance, describe_variables(facts))
-        indices = local_indices(facts)
+        indices = local_indices(facts, declared=spec.options.index_of or {})
         found: list[Mapping[str, Any]] = [{}]
         of_row = np.zeros(len(facts.arrays.path), np.int32)
         for path, rows in by_path(facts):

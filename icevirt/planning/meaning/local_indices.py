@@ -1,15 +1,18 @@
 """Find variables that number what lies along dimensions of their own file.
 
-Such are the connectivities of meshes (UGRID), the instances of ragged arrays (CF 9.3.4) and points
-of gathered grids (CF 8.2). Where several files follow one another along what is numbered, a number
-means something else than in its file. Partitions of a mesh are the usual case.
+Such are the connectivities of meshes (UGRID, and those that FVCOM, MPAS and ICON write without it),
+the instances of ragged arrays (CF 9.3.4) and points of gathered grids (CF 8.2). Where several files
+follow one another along what is numbered, a number means something else than in its file.
+Partitions of a mesh are the usual case.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -17,22 +20,43 @@ import numpy as np
 
 from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.roles import resolve
-from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
-from icevirt.planning.axes.axis import Placement
-from icevirt.planning.axes.candidates import groups_in_order
-from icevirt.planning.remedies import list_names, scan_fix
 from icevirt.planning.times.units import units_of
 
 _CONNECTIVITY = "_connectivity"
-_NUMBERING = (f'{_CONNECTIVITY}"', '"instance_dimension"', '"compress"', '"start_index"')  # as JSON
-_NAMED = 3  # variables in a price
+_SURROUNDING = " surrounding "
+_NUMBERING = (  # as JSON
+    *(f'{_CONNECTIVITY}"', '"instance_dimension"', '"compress"', '"start_index"', _SURROUNDING),
+)
+_OF_FVCOM = re.compile(r"(node|elem)\w* surrounding ", re.IGNORECASE)
+_FVCOM = {"node": "node", "elem": "nele"}
+_OF_MODELS = {  # 1 is the first; MPAS and ICON
+    **dict.fromkeys(("cellsOnCell", "cellsOnEdge", "cellsOnVertex"), "nCells"),
+    **dict.fromkeys(("edgesOnCell", "edgesOnEdge", "edgesOnVertex"), "nEdges"),
+    **dict.fromkeys(("verticesOnCell", "verticesOnEdge"), "nVertices"),
+    **dict.fromkeys(("neighbor_cell_index", "cells_of_vertex", "adjacent_cell_of_edge"), "cell"),
+    **dict.fromkeys(("edge_of_cell", "edges_of_vertex"), "edge"),
+    **dict.fromkeys(("vertex_of_cell", "vertices_of_vertex", "edge_vertices"), "vertex"),
+}
+START = "start_index"
+"""Attribute: the number of the first element (UGRID)."""
 
 type _Names = Mapping[str, Collection[str]]  # paths by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Variable:
+class LocalIndex:
+    """A variable whose values number what lies along dimensions of its own file."""
+
+    numbers: frozenset[str]  # dimensions; none where nothing says which
+    first: int = 0  # the number of the first element, where a file does not say
+
+    def __or__(self, other: LocalIndex) -> LocalIndex:
+        return LocalIndex(numbers=self.numbers | other.numbers, first=max(self.first, other.first))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
     """A variable as files have it."""
 
     path: str
@@ -41,44 +65,100 @@ class _Variable:
 
 
 def local_indices(
-    facts: CatalogFacts, given: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> dict[str, frozenset[str]]:
-    """Return the dimensions that variables number, by path of the variable.
+    facts: CatalogFacts,
+    given: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    declared: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, LocalIndex]:
+    """Return the variables that number elements, by path.
 
-    Of a connectivity whose mesh does not say where its elements lie, none are known.
+    Of a connectivity whose mesh does not say where its elements lie, no dimensions are known.
 
     Args:
         facts: Of the files.
         given: The dimensions that variables do not have in the files, by path.
+        declared: What a person says that variables number, by name or path.
     """
-    return _indices([*_variables(facts, given)])
+    return indices_among([*variables_with_indices(facts, given, declared)], declared)
 
 
-def _variables(facts: CatalogFacts, given: Mapping[str, Sequence[str]]) -> Iterator[_Variable]:
+def variables_with_indices(
+    facts: CatalogFacts, given: Mapping[str, Sequence[str]], declared: Mapping[str, str]
+) -> Iterator[Variable]:
+    """Yield the variables of files; none where nothing in them says that one is an index."""
     texts = facts.arrays.schema.values
-    if not any(name in text for text in texts for name in _NUMBERING):
+    is_told = any(name in text for text in texts for name in _NUMBERING)
+    known = {*map(paths.name, facts.arrays.path.values)}
+    if not (is_told or declared or known & _OF_MODELS.keys()):
         return  # nearly always, and schemas of many files take time to read
     for path, schema in variables_of(facts):
         gone = {None, *given.get(path, ())}
         own = tuple(str(each) for each in schema.dimension_names if each not in gone)
-        yield _Variable(path=path, dimensions=own, attributes=schema.attributes.values)
+        yield Variable(path=path, dimensions=own, attributes=schema.attributes.values)
 
 
-def _indices(variables: Sequence[_Variable]) -> dict[str, frozenset[str]]:
-    known = {each.path: each for each in variables}
-    there: dict[str, set[str]] = defaultdict(set)
-    for path in known:
-        there[paths.name(path)].add(path)
-    found: dict[str, frozenset[str]] = {}
+def indices_among(
+    variables: Sequence[Variable], declared: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, LocalIndex]:
+    """Return which of some variables number elements, by path."""
+    known = _Variables(variables)
+    found: dict[str, LocalIndex] = {}
     for each in variables:
-        for index, numbered in _indices_by(each, known, there):
-            found[index] = found.get(index, frozenset()) | numbered
+        for path, index in _indices_by(each, known):
+            found[path] = found[path] | index if path in found else index
+        for name in (each.path, paths.name(each.path)):
+            if name in declared:
+                first = found.get(each.path, LocalIndex(numbers=frozenset())).first
+                found[each.path] = LocalIndex(numbers=frozenset({declared[name]}), first=first)
     return found
 
 
-def _indices_by(
-    variable: _Variable, known: Mapping[str, _Variable], there: _Names
-) -> Iterator[tuple[str, frozenset[str]]]:
+class _Variables:
+    """All variables, and what they say of meshes."""
+
+    def __init__(self, variables: Sequence[Variable]) -> None:
+        self.by_path = {each.path: each for each in variables}
+        there: dict[str, set[str]] = defaultdict(set)
+        for path in self.by_path:
+            there[paths.name(path)].add(path)
+        self.there: _Names = there
+
+    @cached_property
+    def dimensions(self) -> frozenset[str]:
+        """The dimensions of all variables."""
+        return frozenset(name for each in self.by_path.values() for name in each.dimensions)
+
+    def elements(self, kind: str, index: str) -> frozenset[str]:
+        """Return the only dimension that is called like a kind of elements.
+
+        Args:
+            kind: Like ``node``.
+            index: Path of what numbers them.
+        """
+        own = self.by_path[index].dimensions if index in self.by_path else ()
+        named = {name for name in self.dimensions if kind in name.lower() and name not in own[1:]}
+        others = named - {*own}
+        found = others or named
+        return frozenset(found) if len(found) == 1 else frozenset()
+
+    def located(self, kind: str, mesh: str) -> frozenset[str]:
+        """Return the only dimension that all variables of a location of a mesh have, and no others.
+
+        Args:
+            kind: Of elements, like ``node``.
+            mesh: Path of the mesh.
+        """
+        mine: list[set[str]] = []
+        others: set[str] = set()
+        for each in self.by_path.values():
+            word, where = each.attributes.get("mesh"), each.attributes.get("location")
+            if isinstance(word, str) and resolve(paths.parent(each.path), word, self.there) == mesh:
+                mine += [{*each.dimensions}] if where == kind else []
+                others |= {*each.dimensions} if where != kind else set()
+        found = set.intersection(*mine) - others if mine else set()
+        return frozenset(found) if len(found) == 1 else frozenset()
+
+
+def _indices_by(variable: Variable, known: _Variables) -> Iterator[tuple[str, LocalIndex]]:
     """Yield paths of variables of which one says that they number something, and what."""
     path, attributes = variable.path, variable.attributes
     for name, text in attributes.items():
@@ -86,105 +166,81 @@ def _indices_by(
             continue
         if name.endswith(_CONNECTIVITY):
             for word in text.split():
-                if (index := resolve(paths.parent(path), word, there)) is not None:
-                    yield index, _elements(name, variable, known, there)
+                if (index := resolve(paths.parent(path), word, known.there)) is not None:
+                    yield index, LocalIndex(numbers=_elements(name, variable, index, known))
         elif name in {"instance_dimension", "compress"}:
-            yield path, frozenset(text.split())
+            yield path, LocalIndex(numbers=frozenset(text.split()))
         elif name == "cf_role" and text.endswith(_CONNECTIVITY):
-            yield path, frozenset()
-    if "start_index" in attributes:
-        yield path, frozenset()
+            named = [e for e in known.by_path.values() if _names(e, text, path, known)]
+            kind = _kind_of(text)
+            yield path, LocalIndex(numbers=frozenset() if named else known.elements(kind, path))
+    if START in attributes:
+        yield path, LocalIndex(numbers=frozenset())
+    yield from _of_models(variable, known)
 
 
-def _elements(
-    name: str, mesh: _Variable, known: Mapping[str, _Variable], there: _Names
-) -> frozenset[str]:
+def _of_models(variable: Variable, known: _Variables) -> Iterator[tuple[str, LocalIndex]]:
+    """Yield an index of a model that does not write UGRID, if its dimension is there."""
+    fvcom = _OF_FVCOM.match(str(variable.attributes.get("long_name", "")))
+    name = _OF_MODELS.get(paths.name(variable.path), "")
+    name = name if fvcom is None else _FVCOM[fvcom[1].lower()]
+    if name in known.dimensions and variable.dimensions:
+        yield variable.path, LocalIndex(numbers=frozenset({name}), first=1)
+
+
+def _names(mesh: Variable, role: str, index: str, known: _Variables) -> bool:
+    """Say whether a mesh names a connectivity."""
+    text = mesh.attributes.get(role)
+    group = paths.parent(mesh.path)
+    return isinstance(text, str) and any(
+        resolve(group, word, known.there) == index for word in text.split()
+    )
+
+
+def _kind_of(connectivity: str) -> str:
+    """Return what a connectivity like ``face_node_connectivity`` numbers."""
+    return connectivity.removesuffix(_CONNECTIVITY).rpartition("_")[2]
+
+
+def _elements(name: str, mesh: Variable, index: str, known: _Variables) -> frozenset[str]:
     """Return the dimension of what a connectivity like ``face_node_connectivity`` numbers."""
-    kind = name.removesuffix(_CONNECTIVITY).rpartition("_")[2]
+    kind = _kind_of(name)
     if isinstance(named := mesh.attributes.get(f"{kind}_dimension"), str):
         return frozenset(named.split())
     for said in (f"{kind}_coordinates", f"{kind}_node{_CONNECTIVITY}"):
         for word in str(mesh.attributes.get(said, "")).split():
-            other = resolve(paths.parent(mesh.path), word, there)
-            if other is not None and (names := known[other].dimensions):
+            other = resolve(paths.parent(mesh.path), word, known.there)
+            if other is not None and (names := known.by_path[other].dimensions):
                 return frozenset(names[:1])
-    return frozenset()
+    return known.located(kind, mesh.path) or known.elements(kind, index)
 
 
-# -- files that follow one another ---------------------------------------------------------------
+def dimensions_of_elements(
+    variables: Iterable[Variable], indices: Mapping[str, LocalIndex]
+) -> tuple[str, ...]:
+    """Return the dimensions along which elements lie, which are numbered or have numbers.
 
-
-def refuse_local_indices(
-    facts: CatalogFacts, cells: Placement, given: Mapping[str, Sequence[str]]
-) -> None:
-    """Refuse variables that number what lies along a dimension of their own file.
-
-    Args:
-        facts: Of the files.
-        cells: Where they lie.
-        given: The dimensions that variables do not have in the files, by path.
-
-    Raises:
-        CombineError: There is one, and files hold different elements, one after the other.
+    Along other dimensions of an index lie the corners of one element: no other variable has these.
     """
-    placed = frozenset(a.dimension for a in cells.axes if a.count > 1 and not a.is_new)
-    variables = [*_variables(facts, given)] if placed else []
-    for path, numbered in _indices(variables).items():
-        own = {name for each in variables if each.path == path for name in each.dimensions}
-        if along := sorted(numbered & placed):
-            what = f"the steps along {along[0]!r} within its own file"
-            where = ""
-        elif along := [
-            each for each in sorted(own & placed) if _is_split(each, numbered, variables, given)
-        ]:
-            what, where = "elements of its own file", f" along {along[0]!r}"
-        else:
-            continue
-        code = facts.arrays.path.values.index(path)
-        raise CombineError(
-            f"{path} numbers {what}, so its values mean something else where several files follow"
-            f" one another{where}",
-            do="You can also build each file into a group of its own.",
-            fixes=[scan_fix(f"{paths.name(path)} is left out", drop_variables=[path])],
-            variable=path,
-            file=facts.url_of(int(np.argmax(facts.arrays.path.codes == code))),
-        )
+    known = {each.path: each for each in variables}
+    others = {
+        name for path, each in known.items() if path not in indices for name in each.dimensions
+    }
+    found = {name for each in indices.values() for name in each.numbers}
+    for path in indices:
+        own = [name for name in known[path].dimensions if units_of_dimension(known, name) is None]
+        named = [name for name in own if name in others]
+        found.update(named or own[:1])
+    return tuple(sorted(found))
 
 
-def _is_split(
-    dimension: str,
-    numbered: frozenset[str],
-    variables: Sequence[_Variable],
-    given: Mapping[str, Sequence[str]],
-) -> bool:
-    """Say whether files hold other elements of what is numbered, one for each step.
-
-    Elements of which nothing is known are taken for others, unless steps are times.
-    """
-    if not numbered:
-        return not any(
-            paths.name(each.path) == dimension and units_of(each.attributes) for each in variables
-        )
-    return any(
-        dimension in given.get(each.path, ()) and not numbered.isdisjoint(each.dimensions)
-        for each in variables
-    )
+def units_of_dimension(known: Mapping[str, Variable], dimension: str) -> Any:
+    """Return the units of times along a dimension; None where it has none."""
+    coordinate = known.get(f"/{dimension}")
+    return None if coordinate is None else units_of(coordinate.attributes)
 
 
-def mesh_fixes(facts: CatalogFacts) -> list[Fix]:
-    """Return the fix that makes a group of the files of each mesh, where files hold several."""
-    if len(facts.files) < 2:
-        return []
-    unlike = [path for path in local_indices(facts) if _differs(facts, path)]
-    number = "numbers" if len(unlike) == 1 else "number"
-    price = (
-        f"{list_names(unlike, _NAMED)} {number} elements of each file: files of the same elements"
-        " get a group, in the order given; no data is copied"
-    )
-    return groups_in_order(facts, price) if unlike else []
-
-
-def _differs(facts: CatalogFacts, path: str) -> bool:
+def differs(facts: CatalogFacts, path: str) -> bool:
     """Say whether files hold other values of an array; where none are known, two files say so."""
     arrays = facts.arrays
     rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))

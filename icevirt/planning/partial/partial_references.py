@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded, by_first_appearance
+from icevirt.archive.index_shift import IndexShift
 from icevirt.archive.joining import find_fixed_dtype, itemsize_of
 from icevirt.archive.plan import AxisGrid, Hybrid, edges_of
 from icevirt.archive.schema import ArraySchema, differences
@@ -24,6 +25,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.axes.axis import CombinedVariable
 from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of
 from icevirt.planning.combine.options import CombineOptions
+from icevirt.planning.meaning.index_shifts import schema_of_shift
 from icevirt.planning.partial.chunk_alignment import (
     TooManyError,
     any_native,
@@ -92,6 +94,7 @@ def decide(
     options: CombineOptions,
     *,
     joined: tuple[tuple[int, ...], tuple[JSON, ...]],
+    shift: IndexShift | None = None,
 ) -> Decision | None:
     """Return how an array is made of references and stored chunks; None where one kind suffices.
 
@@ -102,14 +105,15 @@ def decide(
         place: Where they lie.
         options: What may be stored.
         joined: Edges and codecs of chunks where no file keeps its own.
+        shift: What is added to the values of each file, where they number elements.
 
     Raises:
         CombineError: Chunks must be stored that cannot be.
     """
     used, own = facts.arrays.schema.renumber(rows)
     schemas = tuple(ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist())
-    files = _ArrayFiles(facts, rows, member, place, schemas, own, options)
-    if files.whole.all() and files.alike_at_all and not member.as_floats:
+    files = _ArrayFiles(facts, rows, member, place, schemas, own, options, shift)
+    if shift is None and files.whole.all() and files.alike_at_all and not member.as_floats:
         return None
     found = _choose(files, joined)
     if found is None:
@@ -130,9 +134,10 @@ class _ArrayFiles:
         schemas: tuple[ArraySchema, ...],
         own: NDArray[np.integer],
         options: CombineOptions,
+        shift: IndexShift | None,
     ) -> None:
         self.facts, self.rows, self.member, self.place = facts, rows, member, place
-        self.schemas, self.own, self.options = schemas, own, options
+        self.schemas, self.own, self.options, self.shift = schemas, own, options, shift
         values = [signature(each, stored=False) for each in schemas]
         self.alike_at_all = len(set(values)) == 1  # whether values mean the same in all files
         self.by_storage = Coded.of(
@@ -172,6 +177,9 @@ def _choose(
     edges, codecs = joined
     kept = files.candidates()
     shape = files.schemas[kept[0]].chunk_shape if kept else edges
+    if files.shift is not None:
+        target = schema_of_shift(files.member.schema, files.schemas, files.shift)
+        return _measure(files, replace(target, codecs=codecs, chunk_shape=edges), edges)
     if files.member.as_floats:
         return _measure(files, _make_float_schema(files), shape)
     if counts_differ(files.schemas):
@@ -250,6 +258,7 @@ def _measure(
             replaced=len(replaced) * beside,
             scanned=int((arrays.virtual[held] + arrays.inline[held]).sum()),
             why=_explain(files, target, plain, fits, edges),
+            shift=files.shift,
         ),
     )
 
@@ -358,6 +367,8 @@ def _explain(
 ) -> str:
     if files.member.as_floats:
         return "the variable becomes decoded floats"
+    if files.shift is not None:
+        return f"they number all {files.shift.total:,} elements along {files.shift.dimension!r}"
     reasons: list[str] = []
     groups: dict[str, list[int]] = {}
     counts = np.bincount(files.own, minlength=len(files.schemas))

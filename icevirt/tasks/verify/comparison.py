@@ -49,6 +49,8 @@ from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.file_edits import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
+from icevirt.planning.meaning.index_shifts import is_shifted
+from icevirt.planning.meaning.local_indices import LocalIndex, Variable, indices_among
 from icevirt.planning.times.instants import InexactError, recode
 from icevirt.planning.times.units import bounds_of, missing_of, units_to_count
 from icevirt.repo.commits.validation import any_grid
@@ -87,6 +89,31 @@ class Meaning:
         self._variables = variables
         self._tolerance = task.tolerance
         self._edit = task.edit
+        self._indices = {} if task.index_of is None else self._find_indices(task.index_of)
+
+    def _find_indices(self, declared: Mapping[str, str]) -> Mapping[str, LocalIndex]:
+        """Return what numbers elements, by path in the file."""
+        arrays = self._variables.arrays
+        names = {self._variables.rename(each.path): each.path for each in arrays}
+        variables = [
+            Variable(
+                path=path,
+                dimensions=tuple(map(str, each.dimension_names)),
+                attributes=self._correct(each).values,
+            )
+            for path, each in zip(names, arrays, strict=True)
+        ]
+        return {names[path]: e for path, e in indices_among(variables, declared).items()}
+
+    def is_shifted(
+        self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str
+    ) -> bool:
+        """Say whether values count elements of the dataset, as the build was asked to let them."""
+        index = self._indices.get(variable)
+        own = next((each for each in self._variables.arrays if each.path == variable), None)
+        if index is None or own is None or mine.shape != theirs.shape:
+            return False
+        return is_shifted(mine, theirs, replace(own.schema, attributes=self._correct(own)), index)
 
     def is_same(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], path: str, variable: str
@@ -266,6 +293,8 @@ class Comparison:
         theirs = self._meaning.recode(raw, variable, path)
         equal = same_values(mine, theirs) or self._meaning.is_same(mine, theirs, path, variable)
         if equal is False and self._meaning.is_near(mine, theirs, variable, held):
+            equal = True
+        if equal is False and self._meaning.is_shifted(mine, theirs, variable):
             equal = True
         if equal is False and self._preprocessed and same_values(mine, raw):
             reason = (

@@ -338,6 +338,7 @@ class VerifyTask:
     tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was given
     edit: FileEdit = field(default_factory=FileEdit)  # attributes that the build set in all files
     preprocessed: bool = False  # whether a function may have set more
+    index_of: Mapping[str, str] | None = None  # where indices were let count all elements
     rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
 
     def session(self) -> Session:

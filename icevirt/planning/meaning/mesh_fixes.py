@@ -1,0 +1,174 @@
+"""Refuse to join variables that number elements of their own file, and propose what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.facts import CatalogFacts, variables_of
+from icevirt.errors import CombineError, Fix
+from icevirt.model import paths
+from icevirt.planning.axes.axis import Placement
+from icevirt.planning.axes.candidates import groups_in_order
+from icevirt.planning.combine.options import CombineSpec
+from icevirt.planning.meaning.local_indices import (
+    LocalIndex,
+    Variable,
+    differs,
+    dimensions_of_elements,
+    indices_among,
+    local_indices,
+    variables_with_indices,
+)
+from icevirt.planning.remedies import fix, list_names, scan_fix
+from icevirt.planning.times.units import units_of
+
+_NAMED = 3  # variables in a price
+
+
+def indices_to_shift(
+    facts: CatalogFacts,
+    cells: Placement,
+    given: Mapping[str, Sequence[str]],
+    spec: CombineSpec,
+) -> dict[str, LocalIndex]:
+    """Return the variables whose numbers are to count elements of the dataset, by path.
+
+    Args:
+        facts: Of the files.
+        cells: Where they lie.
+        given: The dimensions that variables do not have in the files, by path.
+        spec: Whether indices may be stored, and what a person says that they number.
+
+    Raises:
+        CombineError: A variable numbers what lies along a dimension of its own file, and files hold
+            different elements, one after the other; nobody asked for it, or it cannot be done.
+    """
+    placed = frozenset(a.dimension for a in cells.axes if a.count > 1 and not a.is_new)
+    declared = spec.options.index_of or {}
+    variables = [*variables_with_indices(facts, given, declared)] if placed else []
+    found: dict[str, LocalIndex] = {}
+    for path, index in indices_among(variables, declared).items():
+        own = {name for each in variables if each.path == path for name in each.dimensions}
+        if along := sorted(index.numbers & placed):
+            is_possible = len(index.numbers) == 1 and facts.cuts is None
+            if spec.options.rebase_indices and is_possible:
+                found[path] = index
+                continue
+            what = f"the steps along {along[0]!r} within its own file"
+            raise _refusal(facts, path, what, "", is_possible=is_possible)
+        split = (n for n in sorted(own & placed) if _is_split(n, index, variables, given))
+        if (name := next(split, None)) is not None:
+            what, where = "elements of its own file", f" along {name!r}"
+            raise _refusal(facts, path, what, where, is_possible=False)
+    return found
+
+
+def _refusal(
+    facts: CatalogFacts, path: str, what: str, where: str, *, is_possible: bool
+) -> CombineError:
+    name = paths.name(path)
+    rebased = fix(f"{name} is stored, and counts elements of the dataset", rebase_indices=True)
+    told = (
+        " If it numbers what lies along another dimension, say which, and let it be stored:"
+        f' index_of={{"{name}": "DIMENSION"}}, rebase_indices=True'
+        f" (--index-of {name}=DIMENSION --rebase-indices)."
+    )
+    code = facts.arrays.path.values.index(path)
+    return CombineError(
+        f"{path} numbers {what}, so its values mean something else where several files follow"
+        f" one another{where}",
+        do=f"You can also build each file into a group of its own.{'' if is_possible else told}",
+        fixes=[
+            *([rebased] if is_possible else []),
+            scan_fix(f"{name} is left out", drop_variables=[path]),
+        ],
+        variable=path,
+        file=facts.url_of(int(np.argmax(facts.arrays.path.codes == code))),
+    )
+
+
+def _is_split(
+    dimension: str,
+    index: LocalIndex,
+    variables: Sequence[Variable],
+    given: Mapping[str, Sequence[str]],
+) -> bool:
+    """Say whether files hold other elements of what is numbered, one for each step.
+
+    Elements of which nothing is known are taken for others, unless steps are times.
+    """
+    if not index.numbers:
+        return not any(
+            paths.name(each.path) == dimension and units_of(each.attributes) for each in variables
+        )
+    return any(
+        dimension in given.get(each.path, ()) and not index.numbers.isdisjoint(each.dimensions)
+        for each in variables
+    )
+
+
+def has_partitions(facts: CatalogFacts, spec: CombineSpec) -> bool:
+    """Say whether files hold other elements of a mesh, and so are no steps of one."""
+    return bool(_list_unlike(facts, local_indices(facts, declared=spec.options.index_of or {})))
+
+
+def _list_unlike(facts: CatalogFacts, indices: Mapping[str, LocalIndex]) -> list[str]:
+    return [path for path in indices if len(facts.files) > 1 and differs(facts, path)]
+
+
+def mesh_fixes(facts: CatalogFacts, spec: CombineSpec) -> list[Fix]:
+    """Return what keeps files of several meshes: a group each, or indices that count all elements.
+
+    Args:
+        facts: Of the files.
+        spec: What a person says that variables number.
+    """
+    declared = spec.options.index_of or {}
+    indices = local_indices(facts, declared=declared)
+    if not (unlike := _list_unlike(facts, indices)):
+        return []
+    number = "numbers" if len(unlike) == 1 else "number"
+    price = (
+        f"{list_names(unlike, _NAMED)} {number} elements of each file: files of the same elements"
+        " get a group, in the order given; no data is copied"
+    )
+    groups = groups_in_order(facts, price)
+    if spec.options.rebase_indices or any(len(each.numbers) != 1 for each in indices.values()):
+        return groups
+    along = dimensions_of_elements(variables_with_indices(facts, {}, declared), indices)
+    return [*groups, _join_elements(facts, spec, along, [*map(paths.name, indices)])]
+
+
+def _join_elements(
+    facts: CatalogFacts, spec: CombineSpec, along: Sequence[str], indices: Sequence[str]
+) -> Fix:
+    """Return the fix that lets elements of all files follow one another."""
+    cut = _list_cut_otherwise(facts, along)
+    more: dict[str, Any] = {"on_mismatch": "native"} if cut else {}
+    stored = (
+        f"; so {'is' if len(cut) == 1 else 'are'} {list_names(cut, _NAMED)}, whose chunks are of"
+        " other shapes in other files"
+        if cut
+        else ""
+    )
+    return fix(
+        f"elements follow one another along {', '.join(along)}, in the order given, and those that"
+        f" several files hold are there again; {list_names(indices, _NAMED)}"
+        f" {'is' if len(indices) == 1 else 'are'} stored, and count elements of the dataset"
+        f"{stored}",
+        concat_dim=[*(n for n in spec.concat_dim if n not in (*along, *spec.labels)), *along],
+        rebase_indices=True,
+        **more,
+    )
+
+
+def _list_cut_otherwise(facts: CatalogFacts, along: Sequence[str]) -> list[str]:
+    """Return the names of referenced variables along dimensions whose chunks differ in shape."""
+    shapes: dict[str, set[tuple[int, ...]]] = {}
+    for path, schema in variables_of(facts):
+        if schema.chunk_shape is not None and not {*along}.isdisjoint(schema.dimension_names):
+            shapes.setdefault(paths.name(path), set()).add(schema.chunk_shape)
+    return [name for name, found in shapes.items() if len(found) > 1]

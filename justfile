@@ -92,6 +92,10 @@ lakes:
 neighbors:
     ICEVIRT_NEIGHBORS=1 uv run --with xarray-beam --with titiler-xarray --with ndpyramid pytest -n 0 --tier all tests/docs/test_neighbors_page.py
 
+# Run what surprised us in other libraries, each in its own environment: one table (findings/README.md)
+findings *names:
+    uv run --no-project python findings/run.py {{names}}
+
 # Run icechunk's own tests of a checkout with both clients, and write what fails into docs/icechunk-programs.md
 icechunk-suite path *args:
     uv run --with 'boto3-stubs[s3]' --with pytest-asyncio --with termcolor python .ci/icechunk_suite.py {{path}} {{args}}

@@ -125,6 +125,10 @@ signals:
 tamper:
     ICEVIRT_TAMPER=1 uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/catalog/test_tampered_catalogs.py
 
+# Let 2,000 random sessions fork, write and merge, and as many dask arrays be written in blocks
+random-forks count="2000":
+    ICEVIRT_FORKS={{count}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/repo/test_random_forks.py tests/access/test_dask_arrays.py
+
 # Rebuild 200 groups that others commit to between builds (the tests do 4)
 keeping examples="200":
     ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/api/test_keeping_model.py
@@ -166,7 +170,7 @@ house *args:
     uv run python .ci/house.py {{args}}
 
 # Run all long forms, a night's work
-nightly: living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives spark-versions clusters
+nightly: living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives random-forks spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)

@@ -1,7 +1,7 @@
 """Write dask arrays to a session: each task writes one block with a fork, and forks are merged.
 
 A fork pickles, so this works with threads, processes and clusters. Two tasks that write into one
-chunk of an array would lose values, so such blocks are refused, or aligned.
+chunk of an array side by side would lose values, so such blocks are refused, or aligned.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def store_dask(
         sources: dask arrays.
         targets: A zarr array for each, opened from ``session.store``.
         regions: Where to write in each target, as slices; the whole by default.
-        safe_chunks: Refuse blocks that share a chunk of the target; such writes lose values.
+        safe_chunks: Refuse blocks that share a chunk of the target before anything is written.
+            Otherwise they are written if tasks run one after the other, as the synchronous
+            scheduler does, and refused at the end if they do not.
         align_chunks: Rechunk sources so that they do not.
         split_every: How many forks are merged at once.
         **options: For `dask.compute`: a scheduler, say.
@@ -62,6 +64,7 @@ def store_dask(
         ReadOnlyError: The session is read-only.
         InvalidInputError: A target is of another store, a shape or dtype does not fit, or blocks
             share a chunk.
+        ConflictError: Two tasks wrote into one chunk side by side.
     """
     many, places = _as_lists(sources, targets, regions)
     session = _session_of([target.store for target in places])
@@ -91,18 +94,48 @@ def write_with_forks(
     split_every: int | None,
     options: Mapping[str, Any],
 ) -> None:
-    """Write arrays block by block with forks of a session, and merge them into it."""
+    """Write arrays block by block with forks of a session, and merge them into it.
+
+    Tasks that run one after the other share one fork, so that blocks may meet within a chunk.
+    Others have one each, and the merge refuses a chunk that two of them wrote.
+    """
     from dask.base import compute
     from dask.delayed import delayed
 
-    fork = delayed(pickle.dumps(session.fork()))
+    begun = session.fork()
+    fork = delayed(_Fork(begun, is_shared=_is_in_turn(options)), pure=False, traverse=False)
     forks = [
         merge_by_tree(_write_lazily(write, fork), _as_it_is, _merge, split_every=split_every)
         for write in writes
         if write.source.size
     ]
     # all at once, so that what two arrays need is computed once
-    session.merge(*compute(*forks, **options))  # type: ignore[no-untyped-call]
+    session.merge(*_distinct(compute(*forks, **options)))  # type: ignore[no-untyped-call]
+
+
+def _is_in_turn(options: Mapping[str, Any]) -> bool:
+    """Say whether dask runs tasks in this thread, one after the other."""
+    from dask.base import get_scheduler
+    from dask.local import get_sync
+
+    found = get_scheduler(scheduler=options.get("scheduler"))  # type: ignore[no-untyped-call]
+    return found is get_sync
+
+
+class _Fork:
+    """What a task writes with."""
+
+    def __init__(self, fork: ForkSession, *, is_shared: bool) -> None:
+        self._shared = fork if is_shared else None
+        self._own = None if is_shared else pickle.dumps(fork)
+
+    def open(self) -> ForkSession:
+        """Return the fork of all tasks, or one for this task."""
+        if self._own is None:
+            assert self._shared is not None
+            return self._shared
+        session: ForkSession = pickle.loads(self._own)  # noqa: S301 - made above
+        return session
 
 
 def _write_lazily(write: Write, fork: Any) -> Any:
@@ -114,18 +147,19 @@ def _write_lazily(write: Write, fork: Any) -> Any:
         fork,
         ArraySliceDep(write.source.chunks),
         path=write.path,
-        starts=[axis.start or 0 for axis in write.region],
+        region=write.region,
         token="icevirt-write",  # noqa: S106 - of the task's name
         meta=np.empty((0,) * write.source.ndim, dtype=object),
     )
 
 
-def _write(values: Any, fork: bytes, at: Region, *, path: str, starts: list[int]) -> ForkSession:
-    """Write one block; each task unpickles its own fork."""
-    session: ForkSession = pickle.loads(fork)  # noqa: S301 - made above
-    moved = zip(at, starts, strict=True)
-    region = tuple(slice(each.start + n, each.stop + n) for each, n in moved)
-    zarr.open_array(IcevirtStore(session), path=path, mode="r+")[region or ...] = values
+def _write(values: Any, fork: _Fork, at: Region, *, path: str, region: Region) -> ForkSession:
+    """Write one block."""
+    from dask.array.optimization import fuse_slice
+
+    session = fork.open()
+    place = fuse_slice(region, at)  # type: ignore[no-untyped-call]
+    zarr.open_array(IcevirtStore(session), path=path, mode="r+")[place or ...] = values
     return session
 
 
@@ -179,9 +213,13 @@ def _as_it_is(fork: ForkSession, axis: Any = None, keepdims: Any = None) -> Fork
 def _merge(forks: Any, axis: Any = None, keepdims: Any = None) -> ForkSession:
     del axis, keepdims
     first: ForkSession
-    first, *others = flat(forks)
+    first, *others = _distinct(flat(forks))
     first.merge(*others)
     return first
+
+
+def _distinct(forks: Iterable[ForkSession]) -> list[ForkSession]:
+    return [*{id(fork): fork for fork in forks}.values()]
 
 
 def flat(nested: Any) -> list[Any]:

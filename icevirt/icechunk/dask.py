@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from icevirt.access.dask_arrays import computing_meta, merge_by_tree
+from icevirt.access.dask_arrays import Write, computing_meta, merge_by_tree, write_with_forks
 from icevirt.errors import refuse_missing
-from icevirt.icechunk.distributed import extract_session, merge_sessions
+from icevirt.icechunk.distributed import check_forks, extract_session, merge_sessions
 from icevirt.icechunk.session import ForkSession
 
 with refuse_missing("icevirt.icechunk.dask"):
@@ -39,20 +39,24 @@ def store_dask(
         targets: A zarr array for each, of a fork's store.
         regions: Where to write in each target.
         split_every: How many forks are merged at once.
-        **store_kwargs: As for `dask.array.store`, less ``compute``, ``return_stored``,
-            ``load_stored`` and ``lock``.
+        **store_kwargs: For `dask.compute`: a scheduler, say.
+
+    Raises:
+        TypeError: A source is not a dask array, or a target not of a fork's store.
+        ConflictError: Two tasks wrote into one chunk of a target, side by side.
     """
-    stored = dask.array.store(
-        sources=sources,
-        targets=targets,
-        regions=regions,
-        compute=False,
-        return_stored=True,
-        load_stored=False,
-        lock=False,
-        **store_kwargs,
-    )
-    return session_merge_reduction(stored, split_every=split_every, **store_kwargs)
+    by_session: dict[Any, list[Write]] = {}
+    for source, target, region in zip(
+        sources, targets, regions or [()] * len(sources), strict=True
+    ):
+        _check_array(source)
+        session = extract_session(target)
+        check_forks(session)
+        write = Write(source, target.path, region or (slice(None),) * source.ndim)
+        by_session.setdefault(session, []).append(write)
+    for session, writes in by_session.items():
+        write_with_forks(session, writes, split_every=split_every, options=store_kwargs)
+    return merge_sessions(*by_session)
 
 
 def session_merge_reduction(
@@ -65,8 +69,7 @@ def session_merge_reduction(
     """
     many = arrays if isinstance(arrays, list | tuple) else [arrays]
     for array in many:
-        if not isinstance(array, dask.array.Array):
-            raise TypeError(f"Expected a dask array, received {type(array)!r}")
+        _check_array(array)
     return merge_sessions(
         *_compute(
             *(
@@ -81,6 +84,11 @@ def session_merge_reduction(
             )
         )
     )
+
+
+def _check_array(array: Any) -> None:
+    if not isinstance(array, dask.array.Array):
+        raise TypeError(f"Expected a dask array, received {type(array)!r}")
 
 
 def merge_sessions_array_kwargs(

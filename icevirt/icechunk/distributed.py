@@ -27,12 +27,17 @@ def merge_sessions(*sessions: Any) -> ForkSession:
         TypeError: One is not a fork.
     """
     first, *others = flat(sessions)
-    for session in (first, *others):
+    check_forks(first, *others)
+    merged: ForkSession = first
+    merged.merge(*others)
+    return merged
+
+
+def check_forks(*sessions: Any) -> None:
+    """Check that sessions are forks, which can be merged. Raises ``TypeError``."""
+    for session in sessions:
         if not isinstance(session, ForkSession):
             raise TypeError(
                 f"merge_sessions takes forks. Received {type(session).__name__!r}. Merge forks into"
                 " their session by session.merge(*forks)."
             )
-    merged: ForkSession = first
-    merged.merge(*others)
-    return merged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -233,11 +234,13 @@ class Assets:
         return ManifestFile(id=encoded.id, size_bytes=size, num_chunk_refs=count), encoded.raw
 
     def put_chunk(self, body: bytes) -> ObjectId12:
-        """Store the encoded bytes of a chunk under a new random id, or one that covers them.
+        """Store the encoded bytes of a chunk under a new id, or one that covers them.
 
         Equal chunks are written again, so that garbage collection sees that they are young.
         """
-        key = ObjectId12.of_content(body) if self._content_addressed else ObjectId12.random()
+        key = ObjectId12.of_content(body)
+        if not self._content_addressed:  # the half that covers them lets merges compare chunks
+            key = ObjectId12(os.urandom(6) + key[6:])
         self.storage.put(layout.chunk(key), body)
         if self._content_addressed:
             self._unlisted[key] = None

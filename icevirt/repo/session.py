@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import reduce
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -61,8 +62,8 @@ class Session(Editing, Pictured):
     def fork(self) -> ForkSession:
         """Return a session that pickles, for a worker to write with, and to `merge` afterwards.
 
-        It starts with the changes made so far. Workers should write different chunks: if they do
-        not, the fork that is merged last wins.
+        It starts with the changes made so far. Workers write different chunks: `merge` refuses
+        what two of them wrote without knowing of each other.
 
         Raises:
             ReadOnlyError: The session is read-only.
@@ -75,27 +76,30 @@ class Session(Editing, Pictured):
         """Merge the changes of forks of this session, all or nothing.
 
         Raises:
-            ConflictError: Two of them changed the same node.
+            ConflictError: Two of them changed the same node, or wrote the same chunk, and neither
+                knew of the other.
             SessionStateError: One is not a fork, or started from another snapshot or repository.
             ReadOnlyError: The session is read-only.
         """
+        from icevirt.repo.commits.change_set import ChangeSet
+
         # all repositories begin at the same snapshot, and chunks of another lie elsewhere
         own = self.snapshot_id, self.assets.storage.url
+        taken = []
+        for other in others:
+            if not isinstance(other, ForkSession) or own != (
+                other.snapshot_id,
+                other.assets.storage.url,
+            ):
+                raise SessionStateError(
+                    "only forks of this session can be merged into it",
+                    do="Merge forks before a rebase, into the session that they came from.",
+                    session=self.snapshot_id,
+                    other=repr(other),
+                )
+            taken.append(other.copy_changes())
         with self.lock:
-            area = self._change()
-            for other in others:
-                if not isinstance(other, ForkSession) or own != (
-                    other.snapshot_id,
-                    other.assets.storage.url,
-                ):
-                    raise SessionStateError(
-                        "only forks of this session can be merged into it",
-                        do="Merge forks before a rebase, into the session that they came from.",
-                        session=self.snapshot_id,
-                        other=repr(other),
-                    )
-                area = area.merge(other.changes)
-            self._settle(self._base, area)
+            self._settle(self._base, reduce(ChangeSet.merge, taken, self._change()))
 
     def move(self, from_path: str, to_path: str) -> None:
         """Move a node and everything below it; only in a rearrange session. Nothing is copied.
@@ -271,12 +275,17 @@ class ForkSession(Session):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.assets.list_content_names()  # the process that commits them never saw their bytes
-        return type(self), (self._context, self._area())
+        return type(self), (self._context, self.copy_changes())
 
     @property
     def changes(self) -> ChangeSet:
         """What it changed."""
         return self._area()
+
+    def copy_changes(self) -> ChangeSet:
+        """Return what it changed so far, for another to take over."""
+        with self.lock:
+            return self._area().copy()
 
     def discard_changes(self) -> None:
         """Discard all changes since the fork."""

@@ -1,8 +1,8 @@
 """Add, replace, move, remove and merge nodes in a hierarchy: pure steps over a mapping of paths.
 
 Missing parents become groups. Sessions that worked in parallel are merged by comparing their nodes
-with the common start. Of chunks the later fork wins, as in icechunk; if two forks disagree about a
-node, the official client takes the later, and here that is refused.
+with the common start. If two forks disagree about a node, or wrote one chunk, the official client
+takes the later, and here that is refused.
 """
 
 from __future__ import annotations
@@ -191,6 +191,16 @@ def both(path: str) -> ConflictError:
         do="Make arrays, groups and their metadata before `fork`, and write only chunks in forks.",
         path=path,
     )
+
+
+_FREE = frozenset({"attributes", "shape", "dimension_names"})  # chunks mean the same with others
+
+
+def keeps_values(before: Node, after: Node) -> bool:
+    """Say whether chunks written for one node hold the same values in the other."""
+    one, two = document_of(before), document_of(after)
+    names = (one.keys() | two.keys()) - _FREE
+    return all(one.get(name) == two.get(name) for name in names)
 
 
 type Reindex = Callable[[list[int]], Iterable[int] | None]

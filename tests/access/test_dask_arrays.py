@@ -1,5 +1,7 @@
 """`store_dask`: many workers write arrays in one commit, each value once, or the call is refused."""
 
+import os
+import random
 import threading
 
 import dask
@@ -12,8 +14,10 @@ import zarr
 
 import icevirt
 import icevirt.dask
-from icevirt.errors import InvalidInputError, ReadOnlyError
+import icevirt.icechunk.dask
+from icevirt.errors import ConflictError, InvalidInputError, ReadOnlyError
 
+BLOCKS = int(os.environ.get("ICEVIRT_FORKS", "60")) // 6
 VALUES = np.arange(60.0).reshape(10, 6)
 
 
@@ -127,6 +131,80 @@ def test_writes_that_would_lose_values_are_refused_before_anything_is_written(se
     sources, targets, options = REFUSED[words](arrays(session))
     with pytest.raises(InvalidInputError, match=words):
         icevirt.dask.store_dask(sources, targets, **options)
+    assert not session.has_uncommitted_changes
+
+
+def write_by_xarray(session, source, path):
+    icevirt.dask.to_icechunk(
+        xr.Dataset({path: ("x", source)}), session, mode="r+", region="auto", safe_chunks=False
+    )
+
+
+def write_by_icechunks_name(session, source, path):
+    fork = session.fork()
+    target = zarr.open_array(fork.store, path=path)
+    session.merge(icevirt.icechunk.dask.store_dask(sources=[source], targets=[target]))
+
+
+def write_here(session, source, path):
+    target = zarr.open_array(session.store, path=path)
+    icevirt.dask.store_dask(source, target, safe_chunks=False)
+
+
+WAYS = {"xarray": write_by_xarray, "icechunk": write_by_icechunks_name, "here": write_here}
+GRIDS = [{"chunks": (20,)}, {"chunks": (7,)}, {"chunks": (5,), "shards": (20,)}]
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("way", WAYS)
+def test_no_block_is_lost_without_an_error(way, scheduler):
+    draw = random.Random(f"{way} {scheduler}")
+    refused = 0
+    for _ in range(BLOCKS):
+        grid, size = draw.choice(GRIDS), draw.choice([1, 5, 7, 10, 20, 40, 80])
+        (step,) = grid.get("shards", grid["chunks"])
+        repo = icevirt.icechunk.Repository.create(icevirt.icechunk.in_memory_storage())
+        session = repo.writable_session("main")
+        names = ("x",)
+        zarr.create_array(
+            session.store, name="v", shape=(80,), dtype="f8", dimension_names=names, **grid
+        )
+        values = np.arange(1.0, 81)
+        source = da.from_array(values, chunks=size)
+        if scheduler == "threads" and size < 80 and size % step:
+            refused += 1
+            with dask.config.set(scheduler=scheduler), pytest.raises(ConflictError) as caught:
+                WAYS[way](session, source, "v")
+            assert caught.value.facts["block"] == (step,)
+        else:
+            with dask.config.set(scheduler=scheduler):
+                WAYS[way](session, source, "v")
+            np.testing.assert_array_equal(zarr.open_array(session.store, path="v")[:], values)
+    assert (refused > 0) == (scheduler == "threads")
+
+
+@pytest.mark.ci
+def test_processes_that_meet_in_a_chunk_are_refused(session):
+    with dask.config.set(scheduler="processes"), pytest.raises(ConflictError, match="same chunk"):
+        write_here(session, da.from_array(VALUES, chunks=(3, 6)), "a")
+    assert not session.has_uncommitted_changes
+
+
+def test_two_arrays_that_meet_in_a_chunk_are_written_one_after_the_other(session):
+    halves = [(slice(0, 3), slice(None)), (slice(3, 10), slice(0, 6))]
+    sources = [da.from_array(VALUES[rows]) for rows in halves]
+    targets = [arrays(session)["a"]] * 2
+    with pytest.raises(ConflictError, match="same chunk"):
+        icevirt.dask.store_dask(sources, targets, regions=halves, safe_chunks=False)
+    options = {"safe_chunks": False, "scheduler": "sync"}
+    icevirt.dask.store_dask(sources, targets, regions=halves, **options)
+    np.testing.assert_array_equal(targets[0][...], VALUES)
+
+
+def test_icechunks_name_takes_forks_only(session):
+    target = arrays(session)["a"]
+    with pytest.raises(TypeError, match="takes forks"):
+        icevirt.icechunk.dask.store_dask(sources=[da.from_array(VALUES)], targets=[target])
     assert not session.has_uncommitted_changes
 
 

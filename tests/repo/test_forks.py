@@ -1,5 +1,6 @@
 """Sessions that work side by side are put together by one session, which commits for all."""
 
+import os
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -10,8 +11,9 @@ import zarr
 
 from icevirt.errors import ConflictError, ReadOnlyError, SessionStateError
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
-from icevirt.repo.session import ForkSession
+from icevirt.repo.session import ForkSession, SessionMode
 from icevirt.storage.local import local_filesystem_storage
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
@@ -77,12 +79,132 @@ def test_a_fork_begins_with_the_changes_made_so_far_and_sees_its_own(session, so
     session.commit("x")
 
 
-def test_the_fork_that_is_merged_last_wins(session):
+# what one fork does, and what the other does, without knowing of it: they meet in a chunk
+MEETING = {
+    "both write values": (lambda s: write(s, 0, 1), lambda s: write(s, 0, 2)),
+    "each writes a half": (lambda s: part(s, 0, 6), lambda s: part(s, 6, 12)),
+    "one deletes the chunk": (lambda s: write(s, 0, 1), lambda s: s.delete_chunks("/a", [[0]])),
+    "one moves chunks there": (lambda s: write(s, 2, 1), lambda s: s.shift_array("/a", (1,))),
+    "one of many": (
+        lambda s: [write(s, chunk, 1) for chunk in range(8)],
+        lambda s: [write(s, chunk, chunk) for chunk in (7, 1)],
+    ),
+}
+
+
+def part(session, start, stop):
+    zarr.open_array(session.store, path="a", mode="r+")[start:stop] = 7
+
+
+@pytest.mark.parametrize("inline", [0, 512])
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("case", MEETING)
+def test_a_chunk_that_two_forks_wrote_side_by_side_is_refused(session, case, order, inline):
+    session.config.inline_chunk_threshold_bytes = inline
+    forks = [session.fork() for _ in range(2)]
+    for fork, change in zip(forks, MEETING[case], strict=True):
+        change(fork)
+    with pytest.raises(ConflictError, match="wrote the same chunk") as caught:
+        session.merge(*forks[::order])
+    assert (caught.value.facts["path"], caught.value.facts["block"]) == ("/a", (12,))
+    assert "blocks of (12,) values" in str(caught.value)
+    assert not session.has_uncommitted_changes
+    session.merge(forks[0])  # one alone is merged
+    with pytest.raises(ConflictError, match="wrote the same chunk"):
+        forks[0].merge(forks[1])
+
+
+def test_what_the_session_wrote_after_the_fork_is_not_lost(session):
+    fork = session.fork()
+    part(fork, 0, 6)
+    part(session, 6, 12)
+    with pytest.raises(ConflictError, match="wrote the same chunk"):
+        session.merge(fork)
+    assert zarr.open_array(session.store, path="a")[:12].tolist() == [*range(6), *[7] * 6]
+
+
+@pytest.mark.parametrize("inline", [0, 512])
+def test_the_same_bytes_of_two_forks_are_one_chunk(repo, session, inline):
+    """Workers that write a region write the coordinates of the whole, too."""
+    repo = repo.reopen(config=RepositoryConfig(inline_chunk_threshold_bytes=inline))
+    session = repo.writable_session("main")
     forks = [session.fork() for _ in range(3)]
-    for value, fork in enumerate(forks):
-        write(fork, 0, value)
-    session.merge(forks[2], forks[0], forks[1])
-    assert values(session)[0] == 1
+    for chunk, fork in enumerate(forks):
+        write(fork, 0, 5)
+        write(fork, chunk + 1, chunk)
+    session.merge(*forks)
+    assert values(session)[:4] == [5, 0, 1, 2]
+
+
+def test_writers_that_work_one_after_the_other_hand_on_what_they_wrote(session):
+    first = session.fork()
+    part(first, 0, 4)
+    second = pickle.loads(pickle.dumps(first))
+    part(second, 4, 8)
+    third = second.fork()
+    part(third, 8, 12)
+    second.merge(third)
+    for order in ([first, second], [second, first], [second], [second, second]):
+        parent = copy_of(session)
+        parent.merge(*order)
+        assert zarr.open_array(parent.store, path="a")[:12].tolist() == [7] * 12
+    write(first, 0, 9)  # who goes on after it handed on is another writer
+    with pytest.raises(ConflictError, match="wrote the same chunk"):
+        session.merge(second, first)
+
+
+def copy_of(session):
+    """A session of the same version, that forks of the other are merged into."""
+    return type(session)(session._context, session._base, "main", SessionMode.writable)
+
+
+def test_a_merged_fork_may_go_on(session):
+    fork = session.fork()
+    for step in range(3):
+        part(fork, 4 * step, 4 * step + 4)
+        session.merge(fork)
+    assert zarr.open_array(session.store, path="a")[:12].tolist() == [7] * 12
+
+
+def test_a_child_process_is_another_writer(session):
+    fork = session.fork()
+    part(fork, 0, 1)
+    reader, writer = os.pipe()
+    if not (child := os.fork()):
+        part(fork, 1, 6)
+        os.write(writer, pickle.dumps(fork))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        theirs = pickle.load(stream)
+    session.merge(fork, theirs)
+    assert zarr.open_array(session.store, path="a")[:12].tolist() == [7] * 6 + [*range(6, 12)]
+    part(fork, 6, 12)
+    with pytest.raises(ConflictError, match="wrote the same chunk"):
+        session.merge(fork)
+
+
+def test_what_was_discarded_does_not_come_back_with_a_fork(session):
+    write(session, 0, 5)
+    fork = session.fork()
+    write(fork, 1, 6)
+    session.discard_changes()
+    session.merge(fork)
+    assert values(session)[:2] == [0, 6]
+
+
+def resize(length):
+    return lambda s: s.set_metadata("/a", array_json((length,)))
+
+
+def test_forks_may_append_while_others_write(session):
+    one, other = session.fork(), session.fork()
+    resize(120)(one)
+    write(one, 9, 9)
+    write(other, 0, 1)
+    session.merge(other, one)
+    assert values(session) == [1, 12, *[-1] * 7, 9]
 
 
 def test_forks_of_forks_are_merged_where_they_came_from(session):
@@ -132,6 +254,20 @@ REFUSED = {
         lambda s: s.delete("/b"),
         lambda s: write(s, 0, 1, "b"),
     ),
+    "one deletes what the other writes into": (
+        lambda s: write(s, 0, 1, "b"),
+        lambda s: s.delete("/b"),
+    ),
+    "one writes chunks that mean something else": (
+        lambda s: write(s, 0, 1),
+        lambda s: s.set_metadata("/a", array_json((96,), (6,))),
+    ),
+    "one fills with another value": (
+        lambda s: s.set_metadata("/b", array_json(fill_value=0)),
+        lambda s: write(s, 0, 1, "b"),
+    ),
+    "one makes the array smaller": (lambda s: write(s, 7, 1), resize(72)),
+    "the other makes the array smaller": (resize(72), lambda s: write(s, 7, 1)),
     "one deletes the group the other adds to": (
         lambda s: s.add_group("/n", MINE),
         lambda s: s.delete("/"),

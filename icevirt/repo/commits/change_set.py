@@ -5,7 +5,7 @@ It holds the state after the changes, not a list of them; the transaction log is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,14 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.indices import all_inside, inside
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot, node_of
+from icevirt.repo.commits.authorship import (
+    Authors,
+    Part,
+    join_many,
+    join_small,
+    refuse_both,
+    refuse_change,
+)
 from icevirt.versioning import chunk_tables as tables
 from icevirt.versioning import hierarchy as nodes
 from icevirt.versioning.hierarchy import by_path
@@ -36,25 +44,32 @@ class ChangeSet:
         self,
         base: Snapshot,
         nodes: Mapping[str, Node] | None = None,
-        chunks: Mapping[ObjectId8, list[ChunkTable]] | None = None,
+        parts: Mapping[ObjectId8, list[Part]] | None = None,
         *,
-        under: Mapping[ObjectId8, ChunkTable] | None = None,
+        authors: Sequence[ObjectId8] = (),
+        under: Mapping[ObjectId8, Part] | None = None,
         origin: Mapping[str, Node] | None = None,
+        begin: int = 0,
     ) -> None:
-        """Begin with changes made already: of a fork, ``under`` and ``origin`` are of before it."""
+        """Begin with changes made already.
+
+        Of a fork, ``under`` and ``origin`` are of before it, as are the first ``begin`` authors.
+        """
         self.base = base
         self.nodes: dict[str, Node] = by_path(base.nodes) if nodes is None else dict(nodes)
-        self._tables = {key: list(parts) for key, parts in (chunks or {}).items()}
+        self._parts = {key: list(own) for key, own in (parts or {}).items()}
+        self._authors = Authors(authors)
         self._under = dict(under or {})
         self._origin = dict(self.nodes if origin is None else origin)
-        self._whole: dict[ObjectId8, ChunkTable] = {}
+        self._begin = begin
+        self._whole: dict[ObjectId8, Part] = {}
         self._has_moved = False
 
     # -- reading -----------------------------------------------------------------------------
 
     def is_empty(self) -> bool:
         """Say whether nothing differs from the base."""
-        staged = self._tables.keys() | self._under.keys()
+        staged = self._parts.keys() | self._under.keys()
         return (
             not self._has_moved
             and not any(node.id in staged for node in self.nodes.values())
@@ -74,22 +89,16 @@ class ChangeSet:
 
     def table(self, node: ObjectId8) -> ChunkTable | None:
         """Return the staged references of an array; kind 0 says "deleted". None: there are none."""
-        own, under = self._own(node), self._under.get(node)
-        if own is None or under is None:
-            return under if own is None else own
-        if node not in self._whole:
-            self._whole[node] = tables.overlay(under, own)
-        return self._whole[node]
+        part = self._part(node)
+        return None if part is None else part.table
 
     def tables(self) -> dict[ObjectId8, ChunkTable]:
         """Return all staged references of arrays that still exist."""
-        alive = {node.id for node in self.nodes.values()}
-        found = {key: self.table(key) for key in self._tables.keys() | self._under if key in alive}
-        return {key: table for key, table in found.items() if table is not None}
+        return {key: part.table for key, part in self._alive().items()}
 
     def join_tables(self) -> None:
         """Join tables, so that those who read join none until more is staged."""
-        for node in self._tables:
+        for node in self._parts:
             self._own(node)
 
     def log(self, key: ObjectId12) -> TransactionLog:
@@ -111,47 +120,65 @@ class ChangeSet:
         assert isinstance(node, ArrayNode)
         check_grid(node, chunks.index)
         nodes.add_array(self.nodes, node, ObjectId8.random)
-        self._stage(node, chunks)
+        self._stage(node.id, chunks)
 
     def put(self, node: ArrayNode, chunks: ChunkTable) -> None:
         """Write references over those that are there."""
         check_grid(node, chunks.index)
-        self._stage(node, chunks)
+        self._stage(node.id, chunks)
 
     def forget(self, node: ArrayNode, index: NDArray[np.integer]) -> None:
         """Make chunks unwritten again; they may lie outside a grid that is about to shrink."""
-        self._stage(node, tables.mark_deleted(index))
+        self._stage(node.id, tables.mark_deleted(index))
 
     def replay(self, base: Snapshot, replayed: Replayed) -> ChangeSet:
         """Return the same changes on top of another snapshot, as a rebase decided."""
         kept = {key: replayed.chunks(key, table) for key, table in self.tables().items()}
-        chunks = {key: [table] for key, table in kept.items() if len(table)}
-        return ChangeSet(base, replayed.nodes, chunks)
+        replaced = ChangeSet(base, replayed.nodes)
+        for key, table in kept.items():
+            replaced._stage(key, table)
+        return replaced
 
     def fork(self) -> ChangeSet:
         """Return a staging area that begins with these changes and knows which are its own."""
-        return ChangeSet(self.base, self.nodes, under=self.tables())
+        self._authors.close()
+        known = self._authors.known
+        return ChangeSet(
+            self.base, self.nodes, authors=known, under=self._alive(), begin=len(known)
+        )
+
+    def copy(self) -> ChangeSet:
+        """Return the same changes, for another to take over."""
+        self._authors.close()
+        return self._with(self.nodes, self._parts, self._authors.known)
 
     def undone(self) -> ChangeSet:
         """Return a fork as it was when it began."""
-        return ChangeSet(self.base, self._origin, under=self._under)
+        return self._with(self._origin, {}, self._authors.known[: self._begin])
 
     def merge(self, fork: ChangeSet) -> ChangeSet:
-        """Return these changes with those that a fork made.
+        """Return these changes with those that a fork made; see `icevirt.repo.commits.authorship`.
 
         Raises:
-            ConflictError: Both changed one node, or the fork wrote chunks of an array that is gone.
+            ConflictError: Both changed one node or wrote one chunk, and neither knew of the other;
+                or one wrote chunks of an array that the other removed, or that mean something else
+                by what the other made of it.
         """
         now = nodes.merge(fork._origin, self.nodes, fork.nodes)
-        chunks = {key: list(parts) for key, parts in self._tables.items()}
-        alive = {node.id for node in now.values()}
+        after = {node.id: node for node in now.values()}
+        unknown = self._authors.unknown_to(fork._authors)
+        known, numbers = self._authors.add(fork._authors, fork._begin)
+        parts = {key: join_many(own) for key, own in self._parts.items()}
+        for node in self.nodes.values():
+            if after.get(node.id) != node and (written := self._written(node.id, unknown)):
+                refuse_change(node, after.get(node.id), written)
         for node in fork.nodes.values():
-            if (own := fork._own(node.id)) is None:
-                continue
-            if node.id not in alive:
-                raise nodes.both(node.path)
-            chunks.setdefault(node.id, []).append(own)
-        return ChangeSet(self.base, now, chunks, under=self._under, origin=self._origin)
+            if (own := fork._own(node.id)) and (part := own.renumber(numbers)):
+                refuse_change(node, after.get(node.id), [part.table])
+                there = self._under.get(node.id)
+                refuse_both(node, (there, *parts.get(node.id, ())), unknown, part)
+                parts[node.id] = join_small([*parts.get(node.id, ()), part])
+        return self._with(now, parts, known)
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it; what comes back to its place is a change all the same."""
@@ -166,20 +193,58 @@ class ChangeSet:
         nodes.remove_below(self.nodes, path)
         self.nodes.pop(path, None)
 
-    def _own(self, node: ObjectId8) -> ChunkTable | None:
+    def _with(
+        self,
+        nodes: Mapping[str, Node],
+        parts: Mapping[ObjectId8, list[Part]],
+        known: Sequence[ObjectId8],
+    ) -> ChangeSet:
+        return ChangeSet(
+            self.base,
+            nodes,
+            parts,
+            authors=known,
+            under=self._under,
+            origin=self._origin,
+            begin=self._begin,
+        )
+
+    def _part(self, node: ObjectId8) -> Part | None:
+        """Return what is staged here, and in the session this is a fork of."""
+        own, under = self._own(node), self._under.get(node)
+        if own is None or under is None:
+            return under if own is None else own
+        if node not in self._whole:
+            self._whole[node] = Part.join([under, own])
+        return self._whole[node]
+
+    def _alive(self) -> dict[ObjectId8, Part]:
+        """Return what is staged of arrays that still exist."""
+        alive = {node.id for node in self.nodes.values()}
+        found = {key: self._part(key) for key in self._parts.keys() | self._under if key in alive}
+        return {key: part for key, part in found.items() if part is not None}
+
+    def _own(self, node: ObjectId8) -> Part | None:
         """Return what was staged here, not in the session this is a fork of."""
-        parts = self._tables.get(node)
+        parts = self._parts.get(node)
         if not parts:
             return None
         if len(parts) > 1:
             some = parts.copy()  # another thread may stage more meanwhile
-            parts[: len(some)] = [tables.overlay_all(some)]
+            parts[: len(some)] = [Part.join(some)]
         return parts[0]
 
-    def _stage(self, node: Node, chunks: ChunkTable) -> None:
+    def _written(self, node: ObjectId8, chosen: NDArray[np.bool_]) -> list[ChunkTable]:
+        """Return what some authors staged, who are chosen by number."""
+        part = self._part(node)
+        table = None if part is None else part.of(chosen)
+        return [] if table is None else [table]
+
+    def _stage(self, node: ObjectId8, chunks: ChunkTable) -> None:
         if len(chunks):
-            self._tables.setdefault(node.id, []).append(chunks)
-            self._whole.pop(node.id, None)
+            part = Part(chunks, self._authors.current())
+            self._parts.setdefault(node, []).append(part)
+            self._whole.pop(node, None)
 
 
 def check_grid(node: ArrayNode, index: NDArray[np.integer]) -> None:

@@ -117,7 +117,13 @@ def _refer_to_values(repo: Any, folder: Path, name: str) -> None:
 
     session = repo.writable_session("main")
     zarr.create_array(
-        session.store, name="v", shape=(LOOKED_UP,), chunks=(1,), dtype="i8", compressors=None
+        session.store,
+        name="v",
+        shape=(LOOKED_UP,),
+        chunks=(1,),
+        dtype="i8",
+        compressors=None,
+        dimension_names=("x",),
     )
     session.store.set_virtual_refs_arr(
         "/v",

@@ -143,7 +143,13 @@ def write(root: Path, archive: Path, url: str, case: Case) -> None:
     shape, chunks = (case.chunks * case.size,), (case.size,)
     codecs = [ZstdCodec(level=1)] if case.codec else None
     zarr.create_array(
-        session.store, name="x", shape=shape, chunks=chunks, dtype="u1", compressors=codecs
+        session.store,
+        name="x",
+        shape=shape,
+        chunks=chunks,
+        dtype="u1",
+        compressors=codecs,
+        dimension_names=("at",),
     )
     plain = zarr.create_array(
         zarr.storage.MemoryStore(), shape=shape, chunks=chunks, dtype="u1", compressors=codecs
@@ -183,6 +189,16 @@ def with_icevirt(root: Path, url: str) -> Any:
     """Open the repository with icevirt."""
     repo = icevirt.Repository.open(root / "repo", authorize_virtual_chunk_access=[f"{url}/"])
     return repo.readonly_session("main").store
+
+
+def variable(root: Path, url: str) -> Any:
+    """Open the repository with icevirt's engine of xarray, and return the array."""
+    import xarray as xr
+
+    allowed = [f"{url}/"]
+    return xr.open_dataset(
+        root / "repo", engine="icevirt", cache=False, authorize_virtual_chunk_access=allowed
+    )["x"]
 
 
 def whole(store: Any, _case: Case) -> np.ndarray:

@@ -30,7 +30,7 @@ from icevirt.archive.reports.build import (
     PlanDifference,
     ReferenceCounts,
 )
-from icevirt.archive.schema import ArraySchema, Recoding, differences
+from icevirt.archive.schema import ArraySchema, Recoding
 from icevirt.errors import FormatError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.ids import ObjectId8
@@ -102,18 +102,6 @@ class Hybrid:
     replaced: int  # of them, by stored chunks, where every chunk of the files was written
     why: str  # which files, and what about them
     shift: IndexShift | None = None  # (k,) what is added to the values of each file
-
-    @property
-    def deviates(self) -> bool:
-        """Whether chunks are stored though files cut, compress or pack them in several ways."""
-        if not self.chunks:
-            return False
-        stored = [each for each in self.schemas if not each.whole]
-        return any(
-            differences(kept[0].decode_signature(stored=by), each.decode_signature(stored=by))
-            for kept, by in ((stored, True), (self.schemas, False))
-            for each in kept[1:]
-        )
 
     def edges(self, axis: int, otherwise: int) -> NDArray[np.int64]:
         """Return how long each file's own chunks are along an axis."""

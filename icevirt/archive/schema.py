@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,7 +119,7 @@ class ArraySchema:
         )
 
     def decode_signature(self, *, stored: bool = True) -> dict[str, Any]:
-        """Return the facts that must be equal in files that share an array, by name.
+        """Return the facts that must mean the same in files that share an array, by name.
 
         Settings that only an encoder uses (a compression level) are not among them. ``stored``
         False leaves out how chunks are cut and encoded, for arrays whose values were read.
@@ -142,36 +141,6 @@ class ArraySchema:
                     self.attributes.dtypes.get(name),
                 ]
         return facts
-
-
-@lru_cache(64)
-def file_signature(arrays: tuple[tuple[str, str], ...]) -> str:
-    """Return a digest of the decode signatures of a file's arrays.
-
-    Files of one signature decode alike: equal paths, types, fill values, codecs, chunk shapes and
-    attributes that change decoded values; not lengths of dimensions, and no values.
-
-    Args:
-        arrays: Path, and schema as `ArraySchema.dumps` writes it.
-    """
-    facts = sorted((path, _signature(schema)) for path, schema in arrays)
-    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
-
-
-@lru_cache(1024)
-def _signature(schema: str) -> str:
-    """Return the decode signature of a schema as text; files of an archive repeat schemas."""
-    found = ArraySchema.loads(schema)
-    facts = found.decode_signature(stored=not found.whole)
-    return json.dumps(facts, sort_keys=True)
-
-
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the facts in which two decode signatures differ, with both values."""
-    names = [*one, *(name for name in other if name not in one)]
-    return {
-        name: (one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)
-    }
 
 
 def decoder_of(codec: JSON) -> JSON:

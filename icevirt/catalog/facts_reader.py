@@ -27,7 +27,7 @@ from icevirt.archive.facts import (
 )
 from icevirt.archive.kinds import EvenRuns, KindColumn, narrow, spread
 from icevirt.archive.reports.build import BadFile
-from icevirt.archive.schema import ScannedGroup, file_signature
+from icevirt.archive.schema import ScannedGroup
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.arrow_columns import (
     Codes,
@@ -46,6 +46,7 @@ from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.parquet import read_table, read_tables, telling_damage
 from icevirt.catalog.row_checks import CHECKS, check_alike, finding_of, group_of, places_of, texts
 from icevirt.model.strings import Strings
+from icevirt.planning.normal_form import file_signature
 from icevirt.redaction import without_secrets
 from icevirt.storage.protocol import Storage
 

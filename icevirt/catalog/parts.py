@@ -33,7 +33,6 @@ from icevirt.archive.scanned import (
     ScanOutcome,
     SchemaTexts,
 )
-from icevirt.archive.schema import file_signature
 from icevirt.archive.sources import SourceFile
 from icevirt.catalog.facts_beside import fact_row, write_fact_columns
 from icevirt.catalog.parquet import REQUESTED, encode_table, files_of, read_table, telling_damage
@@ -41,6 +40,7 @@ from icevirt.catalog.references import encode
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
+from icevirt.planning.normal_form import file_signature
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below, ObjectInfo, Storage
 

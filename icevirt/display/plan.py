@@ -30,6 +30,7 @@ from icevirt.display.blocks import (
 )
 from icevirt.display.report import array_table, show_left_out
 from icevirt.objects.authorize import entry_of
+from icevirt.planning.partial.storage_cost import deviates
 from icevirt.planning.reader_support import name_of, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
 from icevirt.remedy_notation import show_remedy
@@ -66,7 +67,7 @@ def plan_facts(plan: BuildPlan, cost: PlanCost) -> Facts:
     decode = "1: all files decode equally"
     if plan.eras is not None:
         decode = f"{plan.eras.count}, a group each"
-    elif unlike := [array.path for array in plan.arrays if array.hybrid and array.hybrid.deviates]:
+    elif unlike := [array.path for array in plan.arrays if array.hybrid and deviates(array.hybrid)]:
         names = some(unlike, _SHOWN)
         decode = f"put together: files store {names} differently, so their chunks are copied"
     return Facts(

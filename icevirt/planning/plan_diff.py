@@ -19,6 +19,7 @@ from icevirt.archive.reports.build import OTHERS, PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import read_dtypes, restore
 from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.planning.normal_form import differences
 from icevirt.planning.reader_support import name_of
 from icevirt.planning.remedies import list_names
 from icevirt.planning.stored_form import StoredForms
@@ -112,12 +113,12 @@ def _of_array(
             stops = not (is_time and key in _OF_TIMES)
             found = _change(path, name, old.get(key), new.get(key), stops=stops)
             yield replace(found, kind=name) if key == "fill_value" else found
+    unlike = differences(_said(old), _said(new))
     for name in DECODING:
         was, now = _attribute(old, name), _attribute(new, name)
         if was != now:
-            stops = not (is_time and name in _OF_TIMES)
-            if name == "calendar" and is_time:
-                stops = not _agree(was, now)
+            is_same = name in _OF_TIMES or (name == "calendar" and _agree(was, now))
+            stops = f"attribute {name}" in unlike and not (is_time and is_same)
             yield _change(path, name, was, now, stops=stops)
     if not stored:
         return
@@ -129,6 +130,14 @@ def _of_array(
     if codecs[0] != codecs[1]:
         names = [[name_of(codec) for codec in each] for each in codecs]
         yield _change(path, "codecs", *(names if names[0] != names[1] else codecs), stops=False)
+
+
+def _said(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a document says of decoding, as the signature of a schema does."""
+    attributes, dtypes = document.get("attributes") or {}, read_dtypes(document)
+    named = (name for name in DECODING if name in attributes)
+    said = {f"attribute {name}": [attributes[name], dtypes.get(name)] for name in named}
+    return {"data type": document.get("data_type"), **said}
 
 
 def _attribute(document: Mapping[str, Any], name: str) -> Any:

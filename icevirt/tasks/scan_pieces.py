@@ -19,10 +19,10 @@ from icevirt.archive import catalog
 from icevirt.archive.catalog import CatalogPart
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import Finding, ScanLimits, ScannedArray, ScanOutcome, Severity, Share
-from icevirt.archive.schema import file_signature
 from icevirt.catalog import references
 from icevirt.catalog.parts import PartRows, PartTables, complete_parts, findings_json, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
+from icevirt.planning.normal_form import file_signature
 from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
 

@@ -31,7 +31,12 @@ from icevirt.planning.combine.unlike_files import unequal_refusal
 from icevirt.planning.meaning.index_shifts import index_shift
 from icevirt.planning.meaning.local_indices import LocalIndex
 from icevirt.planning.partial.partial_references import Decision, Place, decide
-from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
+from icevirt.planning.partial.storage_cost import (
+    hybrid_counts,
+    hybrid_window,
+    signature,
+    with_grid,
+)
 from icevirt.planning.remedies import drop_fix, fix
 
 JOINED_CHUNK_BYTES = 4 << 20
@@ -191,7 +196,7 @@ def _decide(  # noqa: PLR0917 - the facts of one array
 
 def _as_stored(schema: ArraySchema, target: ArraySchema, member: CombinedVariable) -> ArraySchema:
     """Return the schema of a hybrid array: encoded like ``target``, described by its attributes."""
-    if target.decode_signature(stored=False) != member.schema.decode_signature(stored=False):
+    if signature(target, stored=False) != signature(member.schema, stored=False):
         if not member.as_floats:  # times that files count differently
             names = ("units", "calendar", *OWN)
             kept = schema.attributes.without(*names)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, by_first_appearance, by_path
 from icevirt.archive.joining import find_fixed_dtype
-from icevirt.archive.schema import ArraySchema, differences
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, OverlapError
 from icevirt.model import paths
 from icevirt.planning.axes import duplicates
@@ -24,6 +24,7 @@ from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.combine.unlike_files import Unequal, lacking, refusal, ways_to_fit
+from icevirt.planning.normal_form import differences
 from icevirt.planning.partial import mismatch
 from icevirt.planning.partial.storage_cost import converts, is_storage, permits, signature
 from icevirt.planning.remedies import scan_fix

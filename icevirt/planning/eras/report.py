@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.eras import REFUSED, Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.plan import BuildPlan, Hybrid, PlannedArray
-from icevirt.archive.schema import ArraySchema, differences
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
 from icevirt.planning.axes.axis import NOWHERE
@@ -23,6 +23,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
+from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.mismatch import holds, other_missing
 from icevirt.planning.partial.storage_cost import is_packing, is_storage, max_error, size_of
 from icevirt.planning.remedies import fix, list_names

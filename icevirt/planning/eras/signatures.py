@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, by_path, describe_variables
-from icevirt.archive.schema import DURATION, ArraySchema, differences
+from icevirt.archive.schema import DURATION, ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import restore
 from icevirt.planning.combine.dimension_lengths import FullLengths
@@ -29,6 +29,7 @@ from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.meaning.grid_mappings import unlike_mappings
 from icevirt.planning.meaning.local_indices import local_indices
+from icevirt.planning.normal_form import differences, normalize
 from icevirt.planning.times.units import units_to_count
 
 _MOST = 5  # grids of a variable
@@ -192,11 +193,11 @@ class Signatures:
         for schema in map(ArraySchema.loads, arrays.schema.values):
             base = _leave_out_units(schema, schema.decode_signature(stored=False))
             found = base if schema.whole else schema.decode_signature()
-            key = json.dumps([schema.whole, found], sort_keys=True)
+            key = json.dumps([schema.whole, normalize(found)], sort_keys=True)
             codes.append(numbers.setdefault(key, len(numbers)))
             if len(facts) < len(numbers):
                 facts.append(found)
-                bases.append((json.dumps(base, sort_keys=True), schema.whole))
+                bases.append((json.dumps(normalize(base), sort_keys=True), schema.whole))
                 if not schema.whole:
                     stored[bases[-1][0]].add(codes[-1])
         admits = (

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.joining import NUMBERS
-from icevirt.archive.schema import MEMBERS, ArraySchema, differences
+from icevirt.archive.schema import MEMBERS, ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import members_of, restore
 from icevirt.planning.combine.cf_packing import can_renumber, packing_of, same_packing
+from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.storage_cost import signature
 from icevirt.planning.remedies import drop_fixes, fix
 from icevirt.planning.times.units import says_since, units_of, why_unread

@@ -18,7 +18,7 @@ from icevirt.archive.facts import CatalogFacts, Coded, by_first_appearance
 from icevirt.archive.index_shift import IndexShift
 from icevirt.archive.joining import find_fixed_dtype, itemsize_of
 from icevirt.archive.plan import AxisGrid, Hybrid, edges_of
-from icevirt.archive.schema import ArraySchema, differences
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
@@ -26,6 +26,7 @@ from icevirt.planning.axes.axis import CombinedVariable
 from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.meaning.index_shifts import schema_of_shift
+from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.chunk_alignment import (
     TooManyError,
     any_native,

@@ -20,11 +20,12 @@ from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.joining import NUMBERS
 from icevirt.archive.plan import AxisGrid, Hybrid, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.schema import DURATION, MEMBERS, ArraySchema, TimeUnits, differences
+from icevirt.archive.schema import DURATION, MEMBERS, ArraySchema, TimeUnits
 from icevirt.errors import CombineError
 from icevirt.model.json import dump
 from icevirt.planning.combine.cf_packing import PACKING, can_renumber, packing_of
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
+from icevirt.planning.normal_form import differences, normalize
 from icevirt.planning.remedies import choose, leave_out
 from icevirt.planning.schedule.write_tasks import window_of
 from icevirt.planning.times.calendars import SINCE_REFORM
@@ -70,7 +71,7 @@ def is_packing(unlike: Iterable[str]) -> bool:
 
 def signature(schema: ArraySchema, *, stored: bool, but: int | None = None) -> str:
     """Return what must be alike, as text; ``but`` is an axis whose chunks may differ in length."""
-    facts = schema.decode_signature(stored=stored)
+    facts = normalize(schema.decode_signature(stored=stored))
     if stored and but is not None:
         facts["chunk shape"] = [n for axis, n in enumerate(facts["chunk shape"]) if axis != but]
     return json.dumps(facts, sort_keys=True)
@@ -105,6 +106,17 @@ def refuse_expensive(arrays: Sequence[PlannedArray], spec: CombineSpec) -> None:
         variable=path,
         bytes_needed=total,
         bytes_to_store={path: hybrid.nbytes for path, hybrid in costs[:10]},
+    )
+
+
+def deviates(hybrid: Hybrid) -> bool:
+    """Say whether chunks are stored though files cut, compress or pack them in several ways."""
+    if not hybrid.chunks:
+        return False
+    stored = [each for each in hybrid.schemas if not each.whole]
+    return any(
+        len({signature(each, stored=by) for each in held}) > 1
+        for held, by in ((stored, True), (hybrid.schemas, False))
     )
 
 
@@ -249,7 +261,7 @@ def converts(
 def counts_differ(schemas: Sequence[ArraySchema]) -> bool:
     """Say whether files count times differently."""
     counts = [_find_units(each) for each in schemas]
-    return None not in counts and any(each != counts[0] for each in counts)
+    return len({None if each is None else each.meaning for each in counts} - {None}) > 1
 
 
 def make_stored_times(schemas: Sequence[ArraySchema], first: ArraySchema) -> ArraySchema | None:

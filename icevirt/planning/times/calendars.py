@@ -196,9 +196,7 @@ _LEAP = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _COMMON = (31, 28, *_LEAP[2:])
 _EVERY_YEAR = {  # the days of the months, where all years have the same
     "noleap": _COMMON,
-    "365_day": _COMMON,
     "all_leap": _LEAP,
-    "366_day": _LEAP,
     "360_day": (30,) * 12,
 }
 _OLYMPIAD = 1461  # days of four years of the Julian calendar

@@ -50,8 +50,8 @@ _OF_EVERY_CALENDAR = _FINE | _COARSE
 _OF_CALENDAR = {
     "360_day": dict.fromkeys(("month", "months"), 30 * _STEPS["day"]),
     "noleap": dict.fromkeys(("common_year", "common_years"), 365 * _STEPS["day"]),
-    "365_day": dict.fromkeys(("common_year", "common_years"), 365 * _STEPS["day"]),
 }
+_CALENDARS = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
 LADDER = tuple((f"{name}s", step) for name, step in reversed(_STEPS.items()))
 """The units that times may be converted to, the coarsest first, and their nanoseconds."""
 DECODED_DURATIONS = frozenset(f"{name}s" for name in _STEPS)
@@ -118,9 +118,9 @@ def _read_attributes(units: object, calendar: object) -> TimeUnits | str | None:
 
 
 def calendar_called(calendar: str) -> str:
-    """Return a calendar by one of its names."""
+    """Return a calendar by one of its names, which tools exchange."""
     name = calendar.lower()
-    return "standard" if name == "gregorian" else name
+    return _CALENDARS.get(name, name)
 
 
 def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:

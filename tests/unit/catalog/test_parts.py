@@ -12,13 +12,14 @@ from builds.support import closed_of, tables_of
 from icevirt.archive.blocks.packing import unpack
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
 from icevirt.archive.scanned import ScanLimits, ScanOutcome
-from icevirt.archive.schema import ArraySchema, file_signature
+from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import forget, look_up_files, rows_forgotten
 from icevirt.catalog.parts import PartRows, ScanNotes, complete_parts, mark, write_part
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
 from icevirt.model.attributes import Attributes
+from icevirt.planning.normal_form import file_signature
 from icevirt.storage import durable
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.schema import ArraySchema, differences
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.combine.cf_packing import LostValues, decode, packing_of, repack
+from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.mismatch import holds, in_words, other_missing
 from unit.planning.scanned_facts import BYTES, ZLIB, data, plan, step
 

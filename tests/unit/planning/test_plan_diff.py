@@ -133,6 +133,32 @@ def test_times_may_get_a_wider_type_and_a_finer_unit_with_further_files():
     assert changes(named, old) == {"/time: calendar standard → proleptic_gregorian": False}
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "line"),
+    [
+        ({}, {"_FillValue": np.float32("nan")}, "/v: _FillValue none → nan (f4)"),
+        ({"_FillValue": np.float32(9)}, {"missing_value": np.float32(9)}, "/v: _FillValue 9.0 (f4) → none"),
+        ({"units": "degree_north"}, {"units": "degreeN"}, "/v: units degree_north → degreeN"),
+        ({"calendar": "noleap"}, {"calendar": "365_day"}, "/v: calendar noleap → 365_day"),
+    ],
+)  # fmt: skip
+def test_what_is_spelled_otherwise_stops_no_build(first, later, line):
+    """Files of one meaning make one dataset, so another first file may say it in its own way."""
+    old, new = (plan([step("f", 0, t=None, v=v(attrs=each))]) for each in (first, later))
+    found = changes(new, old)
+    assert line in found
+    assert not any(found.values())
+
+
+def test_a_calendar_by_another_name_stops_no_build():
+    def made(calendar):
+        time = coord("time", np.array([0.0]), units="days since 2000-01-01", calendar=calendar)
+        return plan([step("f", 0, time=time)])
+
+    found = changes(made("365_day"), made("noleap"))
+    assert found == {"/time: calendar noleap → 365_day": False}
+
+
 def test_work_of_others_is_listed_by_commit():
     found = [
         Loss(path="/a", what="array", stops=True),

@@ -104,8 +104,8 @@ def _normalize_units(facts: dict[str, Any]) -> None:
     units, calendar = _value(facts, _UNITS), _name_calendar(facts)
     found = parse(units, calendar or None)
     if found is not None:  # far from the reference, cftime may read another date in the text
-        text = "" if found.is_one else found.text
-        facts[_UNITS] = ["time", *found.meaning, found.is_fine, text]
+        text, is_known = "" if found.is_one else found.text, "since" in str(units)
+        facts[_UNITS] = ["time", *found.meaning, found.is_fine, is_known, text]
         facts.pop(_CALENDAR, None)
         return
     if isinstance(units, str) and units in _PLACES:

@@ -42,14 +42,14 @@ def make_noleap_called_365_day(folder):
         field(folder / f"y{number}.nc", number, calendar=("noleap", "365_day")[number // 2])
 
 
-@archive("A calendar of leap years, called all_leap in the second file", tool="iris",
+@archive("A calendar of leap years, called all_leap in the second file", tool="CDO",
          oracle=by_coords())  # fmt: skip
 def make_all_leap_called_366_day(folder):
     for number, name in enumerate(("366_day", "all_leap", "366_day")):
         field(folder / f"y{number}.nc", number, calendar=name)
 
 
-@archive("A calendar without leap days in three spellings, counted from each year", tool="NCL, cdo and iris",
+@archive("A calendar without leap days in three spellings, counted from each year", tool="NCL and CDO",
          oracle=by_coords())  # fmt: skip
 def make_noleap_from_each_year(folder):
     for number, name in enumerate(("NOLEAP", "365_day", "noleap")):
@@ -115,13 +115,13 @@ def make_packed_missing_value_added(folder):
 
 
 @archive("_FillValue NaN on coordinates that have none in half of the files",
-         tool="xarray (netCDF4) and CMOR", oracle=by_coords())  # fmt: skip
+         tool="CMOR, then xarray", oracle=by_coords())  # fmt: skip
 def make_nan_on_coordinates(folder):
     for number in range(4):
         field(folder / f"d{number}.nc", number, lat_fill=np.nan if number % 2 else None)
 
 
-@archive("_FillValue NaN on a field that has none in half of the files", tool="xarray and R",
+@archive("_FillValue NaN on a field that has none in half of the files", tool="R, then xarray",
          oracle=by_coords())  # fmt: skip
 def make_nan_on_a_field(folder):
     for number in range(4):
@@ -129,7 +129,7 @@ def make_nan_on_a_field(folder):
         field(folder / f"d{number}.nc", number, values=holed(number, np.nan), fill=fill)
 
 
-@archive("_FillValue NaN, missing_value NaN, and none", tool="xarray, MATLAB and R",
+@archive("_FillValue NaN, missing_value NaN, and none", tool="R, MATLAB and xarray",
          oracle=by_coords())  # fmt: skip
 def make_nan_by_two_names(folder):
     said = (({}, None), ({"missing_value": np.float32("nan")}, None), ({}, np.float32("nan")))
@@ -138,7 +138,7 @@ def make_nan_by_two_names(folder):
 
 
 @archive("_FillValue NaN of scaled floats, which decode to another type where none is said",
-         tool="xarray", oracle=by_coords(), choose="native")  # fmt: skip
+         tool="MATLAB, then xarray", oracle=by_coords(), choose="native")  # fmt: skip
 def make_nan_of_scaled_floats(folder):
     for number in range(2):
         fill = np.float32("nan") if number else None

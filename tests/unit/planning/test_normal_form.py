@@ -68,6 +68,7 @@ UNLIKE = {
     "another date, and a calendar by another name": (
         "float64", {"units": DAYS} | NOLEAP, {"units": "days since 2001-01-01", "calendar": "365_day"}, {"units"},
     ),
+    "times that xarray does not see": ("float64", {"units": DAYS}, {"units": DAYS.upper()}, {"units"}),
     "other units": ("float32", {"units": "K"}, {"units": "degC"}, {"units"}),
     "north is no east": ("float32", {"units": "degrees_north"}, {"units": "degrees_east"}, {"units"}),
     "a name that no reader knows": ("float64", {"units": DAYS, "calendar": "mine"}, {"units": DAYS, "calendar": "yours"}, {"calendar"}),
@@ -131,7 +132,7 @@ SCALES = [{}, {"scale_factor": f4(0.5)}, {"scale_factor": f8(0.1)}, {"add_offset
 SIGNS = [{}, {"_Unsigned": "true"}, {"_Unsigned": "false"}]
 TIMES = [
     {"units": units, **calendar}
-    for units in (DAYS, "days since 2000-1-1 00:00", "hours since 2000-01-01", "hours", "degrees_north")
+    for units in (DAYS, "days since 2000-1-1 00:00", DAYS.upper(), DAYS.title(), "hours since 2000-01-01", "hours", "degrees_north")
     for calendar in ({}, *({"calendar": each} for each in (
         "standard", "gregorian", "proleptic_gregorian", "noleap", "365_day", "all_leap", "366_day", "360_day",
     )))

@@ -14,10 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 from icevirt.escaping import escape_lines
 from icevirt.redaction import CAUSE, CONTEXT, redact, replace_secrets, without_secrets
+from icevirt.remedy_notation import (
+    Remedy,
+    change,
+    join,
+    name_of,
+    show_remedy,
+    write_code,
+    write_remedy,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,26 +67,38 @@ class Fix:
 
     def __str__(self) -> str:
         """Return the arguments, or in a command the flags, and the price."""
-        from shlex import quote
+        return show_remedy(self.remedy)
 
-        from icevirt.remedy_notation import COMMAND, name_of
-
-        is_python = COMMAND.get() is None
+    @property
+    def remedy(self) -> Remedy:
+        """The arguments and the flags, each with the price."""
         if self.command:
-            return f"run {self.python if is_python else self.command}: {self.price}"
-        given = self.python if is_python else " ".join(map(quote, self.flags))
-        gone = []
-        for flag, _, name in (each.partition("=") for each in self.without):
-            if is_python:
-                gone.append(f"{name!r} of {name_of(flag)}" if name else name_of(flag))
-            else:
-                gone.append(f"{flag} {quote(name)}" if name else flag)
+            run = write_code(f"run {self.python}", f"run {self.command}")
+        else:
+            gone = [each.partition("=") for each in self.without]
+            run = write_code(
+                self._clause(
+                    self.python,
+                    [
+                        f"{name!r} of {name_of(flag)}" if name else name_of(flag)
+                        for flag, _, name in gone
+                    ],
+                ),
+                self._clause(
+                    " ".join(map(quote, self.flags)),
+                    [f"{flag} {quote(name)}" if name else flag for flag, _, name in gone],
+                ),
+            )
+        return write_remedy(run, f": {self.price}")
+
+    def _clause(self, given: str, gone: list[str]) -> str:
+        """Return what to do, where an argument is given and others go."""
         parts = (
             f"run {self.first}" if self.first else "",
             f"leave out {', '.join(gone)}" if gone else "",
             f"pass {given}" if given else "",
         )
-        return f"{' and '.join(filter(None, parts))}: {self.price}"
+        return " and ".join(filter(None, parts))
 
 
 class IcevirtError(Exception):
@@ -107,8 +129,8 @@ class IcevirtError(Exception):
         fixes: Any = (),  # of Fix; callers that spread facts may have any type
         **facts: Any,
     ) -> None:
-        self.what = without_secrets(what)
-        self.do = without_secrets(do)
+        self.what = change(what, without_secrets)
+        self.do = change(do, without_secrets)
         self.fixes = tuple(fixes)
         self.facts = facts
         super().__init__(self.what)
@@ -141,11 +163,10 @@ class IcevirtError(Exception):
 
     def __str__(self) -> str:
         """Return ``what (name=value, ...). Fix: ... do``."""
-        from icevirt.remedy_notation import show_remedy
-
-        ways = "; or ".join(map(str, self.fixes))
-        parts = self.summary, ways[:1].upper() + ways[1:], show_remedy(self.do)
-        return escape_lines(". ".join(filter(None, parts)))
+        ways = [each.remedy for each in self.fixes]
+        first = [each.capitalize_first() for each in ways[:1]]
+        parts = self.summary, join("; or ", [*first, *ways[1:]]), self.do
+        return show_remedy(change(join(". ", filter(None, parts)), escape_lines))
 
     @property
     def summary(self) -> str:
@@ -155,7 +176,7 @@ class IcevirtError(Exception):
             is_text = isinstance(value, str)
             shown = repr(without_secrets(value)) if is_text else without_secrets(repr(value))
             facts.append(f"{name}={shown}")
-        return f"{self.what} ({', '.join(facts)})" if facts else self.what
+        return write_remedy(self.what, f" ({', '.join(facts)})") if facts else self.what
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by parts: the keyword-only constructor defeats the default protocol."""

@@ -36,7 +36,7 @@ LAYERS = (
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names}
 FACADES = ("icevirt", "icevirt/icechunk", "icevirt/spark", "icevirt/virtualizarr")
 FOLDER = 20  # modules of a folder, beside its __init__
-SCANNERS_SEE = ("scan", "archive", "model", "errors")
+SCANNERS_SEE = ("scan", "archive", "model", "errors", "remedy_notation")
 HEAVY = ("pyspark", "h5py", "xarray", "zarr", "pandas", "pyarrow", "numpy")
 
 

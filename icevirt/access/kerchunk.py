@@ -33,6 +33,7 @@ from icevirt.model.json import JSON
 from icevirt.model.snapshot import ArrayNode, Node, document_of
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt.planning.combine.hints import is_named
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.session import Session
 
 type Format = Literal["json", "parquet"]
@@ -86,7 +87,11 @@ def to_kerchunk(
     if format not in _FORMATS or record_size < 1 or zarr_format not in _RESERVED:
         raise InvalidInputError(
             "unknown format of references",
-            do=f"Pass one of {_FORMATS}, zarr_format=2 or 3, and a record_size of at least 1.",
+            do=write_remedy(
+                f"Pass one of {_FORMATS}, ",
+                write_code("zarr_format=2 or 3", "--zarr-format 2 or 3"),
+                ", and a record_size of at least 1.",
+            ),
             format=format,
             zarr_format=zarr_format,
             record_size=record_size,
@@ -94,7 +99,11 @@ def to_kerchunk(
     if format == "parquet" and zarr_format != 2:
         raise InvalidInputError(
             "kerchunk's parquet directories hold metadata of zarr v2 only",
-            do="Write JSON (--format json), or leave out zarr_format.",
+            do=write_remedy(
+                "Write ",
+                write_code("JSON", "JSON (--format json)"),
+                ", or leave out zarr_format.",
+            ),
         )
     nodes = _select(session, path, tuple(variables), tuple(drop_variables))
     out = Path(as_local_path(file))
@@ -192,8 +201,11 @@ def _array_documents(node: ArrayNode, *, complete: bool) -> dict[str, dict[str, 
     except NoEquivalentError as error:
         raise UnsupportedError(
             f"kerchunk's references use zarr v2, which cannot express this array: {error}",
-            do="Leave the array out (drop_variables, --drop-variable), or write JSON with"
-            " zarr_format=3 (--zarr-format 3).",
+            do=write_remedy(
+                "Leave the array out (drop_variables, --drop-variable), or write JSON with ",
+                write_code("zarr_format=3", "--zarr-format 3"),
+                ".",
+            ),
             path=node.path,
         ) from error
     held = {name: _jsonable(value) for name, value in attributes.items()}

@@ -31,6 +31,7 @@ from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.transaction_log import TransactionLog
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.session import Session
@@ -192,7 +193,11 @@ def _absent(values: np.ndarray, dim: str, label: Any) -> InvalidInputError:
     near = _near(values, label)
     return InvalidInputError(
         f"no value of {dim!r} is {str(label)!r}",
-        do="Pass one of these, or ask for the nearest one with nearest=True (--nearest)."
+        do=write_remedy(
+            "Pass one of these, or ask for the nearest one with ",
+            write_code("nearest=True", "--nearest"),
+            ".",
+        )
         if near
         else "Look at the coordinate.",
         neighbors=near,

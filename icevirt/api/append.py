@@ -72,6 +72,7 @@ from icevirt.errors import (
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.remedies import build_fix, of_arguments, together
+from icevirt.remedy_notation import join, write_code, write_remedy
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
 
@@ -293,8 +294,13 @@ def _refusal_of(changed: Mapping[str, str | None], held: int) -> SourcesChangedE
                 "appends the others; readers refuse what refers to these",
             ),
         ],
-        do="Nothing was appended. You can also build again from all files:"
-        ' icevirt.build(files, repo, mode="w") (icevirt build SOURCES... REPO --mode w).',
+        do=write_remedy(
+            "Nothing was appended. You can also build again from all files: ",
+            write_code(
+                'icevirt.build(files, repo, mode="w")', "icevirt build SOURCES... REPO --mode w"
+            ),
+            ".",
+        ),
         files=dict(list(changed.items())[:_SHOWN]),
     )
 
@@ -387,7 +393,7 @@ def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on
     except CombineError as error:
         if dataset.record:
             error.fixes = tuple(map(_changing_what_is_there, error.fixes))
-            error.do = f"{error.do} Nothing was appended.".strip()
+            error.do = join(" ", filter(None, (error.do, "Nothing was appended.")))
             error.facts |= {"new_files": [file.url for file in found.added[:_SHOWN]]}
         raise
 

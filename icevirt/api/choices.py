@@ -33,6 +33,7 @@ from icevirt.planning.combine.options import (
     tolerance_of,
 )
 from icevirt.planning.remedies import build_fix
+from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.scan.contract import ScannerOptions, rules_of
 from icevirt.scan.options import ScanOptions
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -253,8 +254,11 @@ def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
         if why := problem(name):
             raise InvalidInputError(
                 f"concat_dim is not a valid name: {why}",
-                do="If the dimension has this name in the files, rename it:"
-                ' combine_options={"rename": {"old": "new"}} (--rename old=new).',
+                do=write_remedy(
+                    "If the dimension has this name in the files, rename it: ",
+                    write_code('combine_options={"rename": {"old": "new"}}', "--rename old=new"),
+                    ".",
+                ),
                 concat_dim=name,
             )
     return found
@@ -272,7 +276,7 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
         if unknown := [name for name in given if name not in dimensions]:
             raise InvalidInputError(
                 "labels name dimensions that are not in concat_dim",
-                do="Add them to concat_dim (on the command line --concat-dim).",
+                do=write_remedy("Add them to ", write_option("concat_dim"), "."),
                 unknown=unknown,
                 concat_dim=list(dimensions),
             )
@@ -282,8 +286,9 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
         if unknown := [name for name in found if name not in dimensions]:
             raise InvalidInputError(
                 "the pattern of the labels names dimensions that are not in concat_dim",
-                do="Add them to concat_dim (on the command line --concat-dim), or write * in their"
-                " place.",
+                do=write_remedy(
+                    "Add them to ", write_option("concat_dim"), ", or write * in their place."
+                ),
                 unknown=unknown,
                 concat_dim=list(dimensions),
             )
@@ -292,8 +297,13 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
         raise InvalidInputError(
             "labels need a new dimension, but "
             + ("concat_dim names none" if not dimensions else "concat_dim names several"),
-            do="Name it with concat_dim (on the command line --concat-dim); where there are"
-            ' several, pass {"member": labels} (--labels member=...).',
+            do=write_remedy(
+                "Name it with ",
+                write_option("concat_dim"),
+                "; where there are several, pass ",
+                write_code('{"member": labels}', "--labels member=..."),
+                ".",
+            ),
             concat_dim=list(dimensions),
         )
     return {dimensions[0]: given}
@@ -319,7 +329,11 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
         raise InvalidInputError(
             "spacing must name one of the dimensions of concat_dim",
             fixes=_spacings(by_dimension, dimensions),
-            do='It is written as combine_options={"spacing": {"time": "6h"}} (--spacing time=6h).',
+            do=write_remedy(
+                "It is written as ",
+                write_code('combine_options={"spacing": {"time": "6h"}}', "--spacing time=6h"),
+                ".",
+            ),
             unknown=unknown,
             concat_dim=list(dimensions),
         )

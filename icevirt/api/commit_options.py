@@ -13,6 +13,7 @@ from icevirt.api.sources.reader_urls import NamedContainers, Publication
 from icevirt.archive.options import Option, Options, count, declare, mapping
 from icevirt.errors import ArgumentError, InvalidInputError
 from icevirt.planning.combine.options import CombineOptions
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.options import ScanOptions
 from icevirt.versioning.repo_updates import as_json
 
@@ -106,7 +107,11 @@ class CommitOptions(Options):
         if self.promote is not None and self.promote == self.branch:
             raise InvalidInputError(
                 "a build cannot be promoted to the branch that it commits to",
-                do='Commit to another branch: commit_options={"branch": "staging"}.',
+                do=write_remedy(
+                    "Commit to another branch: ",
+                    write_code('commit_options={"branch": "staging"}', "--branch staging"),
+                    ".",
+                ),
                 branch=self.branch,
                 promote=self.promote,
             )

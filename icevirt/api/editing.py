@@ -24,6 +24,7 @@ from icevirt.planning.edits.file_edits import (
     facts_of_file,
 )
 from icevirt.planning.edits.renames import apply_edits
+from icevirt.remedy_notation import write_code, write_remedy
 
 BY_PREPROCESS = "preprocess"
 """Labels that the function gives."""
@@ -83,7 +84,11 @@ class Edits:
         elif labels:
             raise InvalidInputError(
                 "labels='preprocess' needs a preprocess function",
-                do='Pass combine_options={"preprocess": function} (--preprocess) too.',
+                do=write_remedy(
+                    "Pass ",
+                    write_code('combine_options={"preprocess": function}', "--preprocess"),
+                    " too.",
+                ),
                 dimensions=list(labels),
             )
         everywhere, all_alike = [self.everywhere], np.zeros(len(facts.files), np.int64)
@@ -146,9 +151,14 @@ def _add_labels(
             raise InvalidInputError(
                 f"preprocess returns labels along {name!r}, but its labels are not set to "
                 "'preprocess'",
-                do="Name the dimension in concat_dim, and pass combine_options="
-                f'{{"labels": {{"{name}": "{BY_PREPROCESS}"}}}}'
-                f" (--labels {name}={BY_PREPROCESS}).",
+                do=write_remedy(
+                    "Name the dimension in concat_dim, and pass ",
+                    write_code(
+                        f'combine_options={{"labels": {{"{name}": "{BY_PREPROCESS}"}}}}',
+                        f"--labels {name}={BY_PREPROCESS}",
+                    ),
+                    ".",
+                ),
                 file=url,
             )
     for name, found in labels.items():
@@ -168,9 +178,14 @@ def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> No
             raise InvalidInputError(
                 f"preprocess gives a dimension the name {new!r}, along which files are placed or"
                 " padded",
-                do=f'Pass combine_options={{"rename": {{"{old}": "{new}"}}}}'
-                f" (--rename {old}={new}), which scans know of; files that have no such name stay"
-                " as they are.",
+                do=write_remedy(
+                    "Pass ",
+                    write_code(
+                        f'combine_options={{"rename": {{"{old}": "{new}"}}}}',
+                        f"--rename {old}={new}",
+                    ),
+                    ", which scans know of; files that have no such name stay as they are.",
+                ),
                 file=url,
             )
 

@@ -12,6 +12,7 @@ from icevirt.access.kerchunk import Format, to_kerchunk
 from icevirt.access.references import INLINE_NATIVE
 from icevirt.archive.reports.relocation import ExportReport
 from icevirt.errors import InvalidInputError
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
 from icevirt.versioning.repo_updates import MAIN
@@ -65,13 +66,19 @@ def export(
     """
     if to != "kerchunk":
         raise InvalidInputError(
-            "unknown format to export to", do='Pass to="kerchunk" (--to kerchunk).', to=to
+            "unknown format to export to",
+            do=write_remedy("Pass ", write_code('to="kerchunk"', "--to kerchunk"), "."),
+            to=to,
         )
     found = format or _FORMATS.get(PurePath(path).suffix.lower())
     if found is None:
         raise InvalidInputError(
             "the name of the output does not say its format",
-            do='Pass format="json" or "parquet" (--format), or end the name in .json or .parquet.',
+            do=write_remedy(
+                "Pass ",
+                write_code('format="json" or "parquet"', "--format json or --format parquet"),
+                ", or end the name in .json or .parquet.",
+            ),
             path=os.fspath(path),
         )
     opened = repo if isinstance(repo, Repository) else Repository.open(repo)

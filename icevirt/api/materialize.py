@@ -21,6 +21,7 @@ from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.model import paths
 from icevirt.model.snapshot import ArrayNode, Extents, chunk_shape, document_of
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
+from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorize
@@ -108,7 +109,13 @@ def materialize(
     if (chunks or codec) and where:
         raise InvalidInputError(
             "a region keeps the chunks and codecs of its variable",
-            do="Leave out where (--where), or chunks and codec (--chunks, --codec).",
+            do=write_remedy(
+                "Leave out ",
+                write_option("where"),
+                ", or ",
+                write_code("chunks and codec", "--chunks and --codec"),
+                ".",
+            ),
             variable=node.path,
         )
     region, box, is_widened = region_of(session, node, where or {})
@@ -257,7 +264,11 @@ def form_of(
         UnsupportedError: Values of this type cannot be encoded anew.
     """
     if codec not in (None, "zstd"):
-        raise InvalidInputError("unknown codec", do='Pass codec="zstd", or None.', codec=codec)
+        raise InvalidInputError(
+            "unknown codec",
+            do=write_remedy("Pass ", write_code('codec="zstd"', "--codec zstd"), ", or None."),
+            codec=codec,
+        )
     before = before or StoredForm()
     if not chunks and codec is None:
         return before
@@ -274,7 +285,11 @@ def _edges(node: ArrayNode, chunks: Mapping[str, int]) -> tuple[int, ...]:
     if edges is None:
         raise UnsupportedError(
             "the chunks of this array differ in length, and only regular ones are encoded anew",
-            do="Leave out chunks and codec (--chunks, --codec): chunks are copied as they are.",
+            do=write_remedy(
+                "Leave out ",
+                write_code("chunks and codec", "--chunks and --codec"),
+                ": chunks are copied as they are.",
+            ),
             variable=node.path,
         )
     wanted = list(edges)
@@ -282,7 +297,11 @@ def _edges(node: ArrayNode, chunks: Mapping[str, int]) -> tuple[int, ...]:
         if name not in names or isinstance(length, bool) or not isinstance(length, int):
             raise InvalidInputError(
                 "this is not a chunk length of a dimension",
-                do='Pass chunks={"time": 365} (--chunks time=365), with names of dimensions.',
+                do=write_remedy(
+                    "Pass ",
+                    write_code('chunks={"time": 365}', "--chunks time=365"),
+                    ", with names of dimensions.",
+                ),
                 variable=node.path,
                 dimensions=names,
                 found=f"{name}={length}",
@@ -309,7 +328,9 @@ def region_of(
             "this variable has no such dimension"
             if unknown
             else "regions of arrays whose chunks differ in length are not supported",
-            do="Name dimensions of the variable, or leave out where (--where).",
+            do=write_remedy(
+                "Name dimensions of the variable, or leave out ", write_option("where"), "."
+            ),
             variable=node.path,
             dimensions=names,
             found=unknown,
@@ -360,8 +381,13 @@ def _span(session: Session, node: ArrayNode, name: str, labels: Any) -> tuple[in
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise InvalidInputError(
                 "the coordinate has no such label",
-                do='Pass labels of the coordinate: where={"time": "2024"} (--where time=2024), or a'
-                " slice (--where time=2020:2024).",
+                do=write_remedy(
+                    "Pass labels of the coordinate: ",
+                    write_code('where={"time": "2024"}', "--where time=2024"),
+                    ", or ",
+                    write_code("a slice", "a slice, --where time=2020:2024"),
+                    ".",
+                ),
                 dimension=name,
                 label=_spell(labels),
                 **_ends(places, name),

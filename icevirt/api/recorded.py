@@ -25,6 +25,7 @@ from icevirt.model.attributes import restore
 from icevirt.model.json import loads
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.remedies import build_fix, of_arguments
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.options import ScanOptions
 
 _OF_COMBINING = frozenset(
@@ -179,8 +180,11 @@ def _refuse_lacking(
     if listed and "labels" not in asked_combine:
         raise InvalidInputError(
             "the last build had a list of labels, which has none for further files",
-            do="Pass the labels of all files, the new files last:"
-            ' combine_options={"labels": [...]} (--labels ...).',
+            do=write_remedy(
+                "Pass the labels of all files, the new files last: ",
+                write_code('combine_options={"labels": [...]}', "--labels ..."),
+                ".",
+            ),
             dimensions=listed,
         )
 

@@ -36,6 +36,7 @@ from icevirt.objects.authorize import GrantedAccess, entry_of, normalize_prefix
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.containers import Relocation, relocation, with_old_places
 from icevirt.planning.schedule.sampling import sample as drawn
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorize
@@ -131,7 +132,9 @@ def relocate(
         raise InvalidInputError("not a number of references", do='Pass a number, or "all".')
     if compare != "all" and compare < 1:
         raise InvalidInputError(
-            "the number of references is too small", do="Pass compare=1 or more.", compare=compare
+            "the number of references is too small",
+            do=write_remedy("Pass ", write_option("compare", 1), " or more."),
+            compare=compare,
         )
     storage = storage_of(repo)
     work = _RelocateWork(

@@ -35,6 +35,7 @@ from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.edits.file_edits import read_recorded
 from icevirt.planning.schedule.sampling import sample
+from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.repository import Repository
@@ -106,14 +107,25 @@ def verify(
     """
     if values is not None and values < 0:
         raise InvalidInputError(
-            "the number of chunks is negative", do="Pass values=0 or more.", values=values
+            "the number of chunks is negative",
+            do=write_remedy("Pass ", write_option("values", 0), " or more."),
+            values=values,
         )
     asked = references is not None or values is not None or full
     with_references = references if references is not None else not asked
     wanted = VALUES if not asked else values or 0
     if not (with_references or wanted or full):
         raise InvalidInputError(
-            "nothing to verify", do="Pass references=True, values=N or full=True."
+            "nothing to verify",
+            do=write_remedy(
+                "Pass ",
+                write_option("references", True),
+                ", ",
+                write_code("values=N", "--values N"),
+                " or ",
+                write_option("full", True),
+                ".",
+            ),
         )
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     clock = Clock(progress)

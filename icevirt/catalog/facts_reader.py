@@ -48,6 +48,7 @@ from icevirt.catalog.row_checks import CHECKS, check_alike, finding_of, group_of
 from icevirt.model.strings import Strings
 from icevirt.planning.normal_form import file_signature
 from icevirt.redaction import without_secrets
+from icevirt.remedy_notation import load_remedy
 from icevirt.storage.protocol import Storage
 
 _REMARKS = ("code", "error", "findings", "places", "left_out")  # alike in most files
@@ -134,7 +135,7 @@ class _GatheredFacts:
             code, error = (files[name][at].as_py() for name in ("code", "error"))
             place = int(places[at])
             self._bad.append(
-                (place, BadFile(url=self._sources.urls[place], code=code, error=error))
+                (place, BadFile(url=self._sources.urls[place], code=code, error=load_remedy(error)))
             )
         self._add_remarks(files, places, good)
         self._add_arrays(arrays, self._chosen.row[places[good]], places[good])

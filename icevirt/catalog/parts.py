@@ -41,6 +41,7 @@ from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, Objec
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
 from icevirt.planning.normal_form import file_signature
+from icevirt.remedy_notation import dump_remedy
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below, ObjectInfo, Storage
 
@@ -255,7 +256,7 @@ def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, A
         "last_modified": outcome.file.last_modified,
         "status": catalog.status_of(error.code) if error else catalog.OK,
         "code": error.code if error else "",
-        "error": str(error) if error else "",
+        "error": dump_remedy(str(error)) if error else "",
         "time_limit": limits.seconds,
         "memory_limit": limits.memory,
         "scanner": scanned.scanner if scanned else "",

@@ -30,6 +30,7 @@ from icevirt.errors import (
     ObjectNotFoundError,
     StorageError,
 )
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.threads import run_interruptibly
 
 _EXTENSION = "obstore._obstore"
@@ -250,9 +251,12 @@ def _missing(text: str, url: str) -> StorageError:
 def public_access(url: str) -> str:
     """Say how the bucket of a URL is reached without credentials, by whoever reads it."""
     root = "/".join(url.split("/", 3)[:3]) + "/"
-    return (
-        f'For a public bucket, pass access={{"{root}": "anonymous"}} (--access {root}=anonymous)'
-        " for source files, and anonymous=True (--anonymous) for a repository."
+    return write_remedy(
+        "For a public bucket, pass ",
+        write_code(f'access={{"{root}": "anonymous"}}', f"--access {root}=anonymous"),
+        " for source files, and ",
+        write_code("anonymous=True", "--anonymous"),
+        " for a repository.",
     )
 
 
@@ -271,7 +275,7 @@ def _refusal(error: BaseException, url: str) -> StorageError:
     if any(place in text for place in _CREDENTIAL_SERVERS):
         return StorageError(
             "no credentials were found for the object store",
-            do=f"Pass some, or set the environment's variables. {public_access(url)}",
+            do=write_remedy("Pass some, or set the environment's variables. ", public_access(url)),
             url=url,
             reason="NoCredentials",
             sent=False,
@@ -292,5 +296,5 @@ def _refusal(error: BaseException, url: str) -> StorageError:
         facts["reason"] = code[1]
         do = _BY_CODE.get(code[1], do)
     if do == _FORBIDDEN:
-        do = f"{do} {public_access(url)}"
+        do = write_remedy(do, " ", public_access(url))
     return StorageError("the object store refused the request or did not answer", do=do, **facts)

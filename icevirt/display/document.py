@@ -71,7 +71,7 @@ def _error(value: IcevirtError) -> JSON:
     """Return an error; the eras that it is about lie on top, as where none is refused."""
     facts = dict(value.facts)
     eras = document(facts.pop("eras", None))
-    said = {"code": value.code, "what": value.what, "facts": document(facts)}
+    said = {"code": value.code, "what": show_remedy(value.what), "facts": document(facts)}
     return {
         **(eras if isinstance(eras, dict) else {}),
         "error": {**said, "do": show_remedy(value.do)},

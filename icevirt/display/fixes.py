@@ -278,7 +278,7 @@ def lines(error: IcevirtError, words: Sequence[str]) -> list[str]:
     width = max(map(len, facts), default=0)
     ways = commands(error.fixes, words)
     return [
-        escape_line(error.what),
+        escape_line(show_remedy(error.what)),
         *(f"  {escape_line(name):<{width}}  {escape_line(text)}" for name, text in facts.items()),
         *(["fix:" if len(ways) == 1 else "fix (one of):"] if ways else []),
         *(f"  {each}" for each in ways),
@@ -292,7 +292,7 @@ def _facts(error: IcevirtError) -> Iterator[tuple[str, str]]:
     Values that the first line has are not repeated.
     """
     facts = error.facts
-    said = error.what.replace(",", " ").replace(":", " ").replace("'", " ").split()
+    said = show_remedy(error.what).replace(",", " ").replace(":", " ").replace("'", " ").split()
     shown: set[str] = set()
     for file in _OF_FILES:
         of_file = [name for name in facts if name.startswith(f"{file}_")]

@@ -33,7 +33,7 @@ from icevirt.objects.authorize import entry_of
 from icevirt.planning.partial.storage_cost import deviates
 from icevirt.planning.reader_support import name_of, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
-from icevirt.remedy_notation import show_remedy
+from icevirt.remedy_notation import show_remedy, write_remedy
 
 _SHOWN = 3  # arrays in a line
 _LISTED = 10  # paths in a line
@@ -205,7 +205,7 @@ def choice(known: Choice) -> str:
     stored = f"; {size(known.bytes_stored)} to be stored" if known.bytes_stored else ""
     by = "; packing again could change values by up to"
     error = f"{by} {known.max_error:g}" if known.max_error else ""
-    return f"{known.option}  {known.does}{stored}{error}"
+    return write_remedy(known.option, f"  {known.does}{stored}{error}")
 
 
 def _name(url: str) -> str:

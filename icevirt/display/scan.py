@@ -26,7 +26,7 @@ from icevirt.display.blocks import (
 )
 from icevirt.display.report import array_table, show_left_out
 from icevirt.planning.reader_support import name_of, readers_of
-from icevirt.remedy_notation import show_remedy
+from icevirt.remedy_notation import show_remedy, write_code, write_remedy
 
 
 def scan_report(report: ScanReport) -> RenderableType:
@@ -46,8 +46,11 @@ def scan_report(report: ScanReport) -> RenderableType:
             array.readers.text,
         )
     accepting = show_remedy(
-        "To go on without them, scan and build with"
-        f' scan_options={{"max_bad_files": {bad}}} (--max-bad-files {bad}).'
+        write_remedy(
+            "To go on without them, scan and build with ",
+            write_code(f'scan_options={{"max_bad_files": {bad}}}', f"--max-bad-files {bad}"),
+            ".",
+        )
     )
     return Group(
         Text.assemble((verb, style), " ", words(report.catalog, "bold")),

@@ -14,6 +14,7 @@ from typing import Any
 
 from icevirt.errors import ExecutorError, SparkJobError
 from icevirt.execution.installation import NEEDED, RAISED_ON, REFUSED, of_driver
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.version import __version__
 
 _HOST = re.compile(rf"\(TID \d+\) \((\S+) executor (?!driver)\S+?\)|{RAISED_ON} (\S+)")
@@ -96,10 +97,12 @@ def _parts(version: str) -> list[int]:
     return found
 
 
-_ROLE = (
-    "give the executors a role, or pass credentials with access (--access) and"
-    " icevirt.s3_storage(...) or its like, which travel with tasks, or set spark.executorEnv.NAME"
-    " for what the driver takes from its environment."
+_ROLE = write_remedy(
+    "give the executors a role, or pass credentials with ",
+    write_option("access"),
+    " and icevirt.s3_storage(...) or its like, which travel with tasks, or"
+    " set spark.executorEnv.NAME for what the driver takes from its"
+    " environment.",
 )
 _NETWORK = (
     "If executors have no network, as on serverless compute, use compute that has, or a storage"
@@ -109,10 +112,11 @@ _EXPIRED = (
     "The credentials of the executors have expired. Start a session with new ones, or use some that"
     " are renewed: a role, or icevirt.s3_refreshable_credentials(...)."
 )
-_REGION = (
-    "The store is in another region than the one that executors ask for: set"
-    " spark.executorEnv.AWS_REGION to that of the bucket, or name it in access (--access) and"
-    " icevirt.s3_storage(region=...)."
+_REGION = write_remedy(
+    "The store is in another region than the one that executors ask for:"
+    " set spark.executorEnv.AWS_REGION to that of the bucket, or name it in ",
+    write_option("access"),
+    " and icevirt.s3_storage(region=...).",
 )
 _CLOCK = "The clock of the executor is wrong; have the cluster synchronize it (chrony, NTP)."
 _WAY = (
@@ -122,13 +126,13 @@ _WAY = (
 )
 
 _REACHING = (
-    (r"NoCredentials", f"Executors have no credentials: {_ROLE}"),
+    (r"NoCredentials", write_remedy("Executors have no credentials: ", _ROLE)),
     (r"ExpiredToken|TokenRefreshRequired|RequestExpired", _EXPIRED),
     (r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint", _REGION),
     (r"RequestTimeTooSkewed", _CLOCK),
     (
         r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|status=40[13]",
-        f"The store refuses the executors' credentials: {_ROLE}",
+        write_remedy("The store refuses the executors' credentials: ", _ROLE),
     ),
     (r"no answer in|sent=False|tried_for|[Nn]etwork is unreachable", f"{_WAY} {_NETWORK}"),
 )
@@ -141,7 +145,7 @@ def reaching(cause: str) -> str:
         cause: What the storage or the library said.
     """
     found = (do for pattern, do in _REACHING if re.search(pattern, cause))
-    return next(found, f"If credentials are lacking there, {_ROLE} {_NETWORK}")
+    return next(found, write_remedy("If credentials are lacking there, ", _ROLE, f" {_NETWORK}"))
 
 
 _DISK = (

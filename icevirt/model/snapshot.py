@@ -20,6 +20,7 @@ from icevirt.errors import FormatError, IcevirtError, InvalidInputError, NodeNot
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.json import loads
+from icevirt.remedy_notation import write_code, write_remedy
 
 if TYPE_CHECKING:
     from icevirt.model.json import JSONObject
@@ -110,8 +111,13 @@ class Snapshot:
         if (node := self.find(path)) is None:
             raise NodeNotFoundError(
                 "no such array or group",
-                do="See what is there:"
-                ' zarr.open_group(session.store, mode="r").tree() (icevirt info REPO).',
+                do=write_remedy(
+                    "See what is there: ",
+                    write_code(
+                        'zarr.open_group(session.store, mode="r").tree()', "icevirt info REPO"
+                    ),
+                    ".",
+                ),
                 path=path,
                 snapshot=str(self.id),
             )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from weakref import WeakSet
 
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StaleReferenceError, StorageError
+from icevirt.remedy_notation import write_code, write_remedy
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage, HTTPResponse
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 type Body = bytes | memoryview
 
 GONE = "it is gone"
-UPDATE = (
-    "Bring the dataset up to date: icevirt.update(repo) (icevirt update REPO). References that no"
-    " build made have to be written again by what wrote them."
+UPDATE = write_remedy(
+    "Bring the dataset up to date: ",
+    write_code("icevirt.update(repo)", "icevirt update REPO"),
+    ". References that no build made have to be written again by what wrote them.",
 )
 
 
@@ -130,7 +132,7 @@ def stale(url: str, recorded: str | float, found: str | float | None) -> StaleRe
     """
     return StaleReferenceError(
         "a source file changed after it was scanned",
-        do=f"{UPDATE} To read the file as it is, open with on_stale='warn'.",
+        do=write_remedy(UPDATE, " To read the file as it is, open with on_stale='warn'."),
         location=url,
         recorded=as_text(recorded),
         found=as_text(found),
@@ -163,9 +165,15 @@ def not_found(url: str, *, reason: str = "") -> ObjectNotFoundError:
     folder = url.rpartition("/")[0] + "/"
     return ObjectNotFoundError(
         "the source file of a virtual chunk does not exist",
-        do=f"If the archive moved, run `icevirt relocate REPO {quote(folder)} NEW_PREFIX`."
-        " Otherwise restore the file, or let its steps be missing values:"
-        ' icevirt.update(repo, vanished="missing") (icevirt update REPO --vanished missing).',
+        do=write_remedy(
+            "If the archive moved, run ",
+            write_code(*[f"`icevirt relocate REPO {quote(folder)} NEW_PREFIX`"] * 2),
+            ". Otherwise restore the file, or let its steps be missing values: ",
+            write_code(
+                'icevirt.update(repo, vanished="missing")', "icevirt update REPO --vanished missing"
+            ),
+            ".",
+        ),
         location=url,
         **facts,
     )
@@ -187,11 +195,15 @@ def denial(url: str, prefix: str, *, reason: str, with_credentials: bool) -> Sto
     """Return the error of a server that refuses to let us read."""
     do = "Check that the credentials for this prefix are valid and permit reading."
     if not with_credentials:
-        do = (
-            "If it needs credentials, a build passes"
-            f' access={{"{prefix}": credentials}} (--access {prefix}=HOW), a reader'
-            f' authorize_virtual_chunk_access={{"{prefix}": credentials}}'
-            f' (--authorize {prefix}=HOW). "anonymous" in their place reads a public bucket.'
+        do = write_remedy(
+            "If it needs credentials, a build passes ",
+            write_code(f'access={{"{prefix}": credentials}}', f"--access {prefix}=HOW"),
+            ", a reader ",
+            write_code(
+                f'authorize_virtual_chunk_access={{"{prefix}": credentials}}',
+                f"--authorize {prefix}=HOW",
+            ),
+            '. "anonymous" in their place reads a public bucket.',
         )
     return StorageError(
         "the server refuses to serve a source file of virtual chunks",
@@ -246,8 +258,11 @@ def _unverifiable(url: str, recorded: str | float, found: str | float | None) ->
     return StorageError(
         "the server no longer sends what the scan recorded about a source file, so it cannot be "
         "verified",
-        do='Scan its files again: icevirt.update(repo, rescan="*") (icevirt update REPO --rescan'
-        " '*'), or open with on_stale='warn'.",
+        do=write_remedy(
+            "Scan its files again: ",
+            write_code('icevirt.update(repo, rescan="*")', "icevirt update REPO --rescan '*'"),
+            ", or open with on_stale='warn'.",
+        ),
         location=url,
         recorded=as_text(recorded),
         found=as_text(found),

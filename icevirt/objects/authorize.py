@@ -25,16 +25,23 @@ from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
 from icevirt.errors import Fix, InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
+from icevirt.remedy_notation import write_code, write_remedy
 
 _NAMED = "vcc://"
 _HTTP = ("http", "https")
 _RENAME = "Rename the object: readers disagree about which object such a URL names."
 _DO = "Refer to the object by its plain percent-encoded URL."
-_DO_APART = (
-    "Name it without user, password and query: references are stored and published. Pass what opens"
-    ' it apart: access={"https://host/": icevirt.http_credentials(...)} to a build (--access on the'
-    " command line), authorize_virtual_chunk_access to a reader. For a presigned URL or SAS token,"
-    " name the object as s3://, gs:// or az:// and pass the credentials of its bucket."
+_DO_APART = write_remedy(
+    "Name it without user, password and query: references are stored and"
+    " published. Pass what opens it apart: ",
+    write_code(
+        'access={"https://host/": icevirt.http_credentials(...)} to a build,'
+        " authorize_virtual_chunk_access to a reader",
+        "--access https://host/=HOW to a build, --authorize https://host/=HOW to a reader",
+    ),
+    ". For a presigned URL or"
+    " SAS token, name the object as s3://, gs:// or az:// and pass the"
+    " credentials of its bucket.",
 )
 
 
@@ -168,9 +175,14 @@ class Authorizer:
             raise UnauthorizedError(
                 "the repository names the server of a container, which was not authorized with the"
                 " prefix",
-                do="If you trust that server with these credentials, name both:"
-                f" authorize_virtual_chunk_access=[{entry_text(container)}], or as the key of a"
-                " mapping to credentials.",
+                do=write_remedy(
+                    "If you trust that server with these credentials, name both: ",
+                    write_code(
+                        f"authorize_virtual_chunk_access=[{entry_text(container)}]",
+                        "--authorize PREFIX",
+                    ),
+                    ", or as the key of a mapping to credentials.",
+                ),
                 location=url,
                 container=container.name or own,
                 endpoint=server,
@@ -209,10 +221,16 @@ class Authorizer:
 def _no_container(location: str, hint: str) -> InvalidInputError:
     return InvalidInputError(
         "no virtual chunk container of this repository covers the location of a virtual chunk",
-        do=f"{hint}, with `repo.config.set_virtual_chunk_container(...)` and `repo.save_config()`."
-        " In a repository from before V1, authorize the prefix when you open it:"
-        f" authorize_virtual_chunk_access=[{_quote(posixpath.dirname(location) + '/')}]"
-        " (on the command line --authorize PREFIX).",
+        do=write_remedy(
+            f"{hint}, with `repo.config.set_virtual_chunk_container(...)` and"
+            " `repo.save_config()`. In a repository from before V1, authorize the"
+            " prefix when you open it: ",
+            write_code(
+                f"authorize_virtual_chunk_access=[{_quote(posixpath.dirname(location) + '/')}]",
+                "--authorize PREFIX",
+            ),
+            ".",
+        ),
         location=location,
     )
 

@@ -22,6 +22,7 @@ from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkConta
 from icevirt.objects.authorize import GrantedAccess, Prefix, choose_endpoints
 from icevirt.objects.backends import Backend, site_for
 from icevirt.objects.web_client import Site
+from icevirt.remedy_notation import write_code, write_remedy
 
 REQUESTER_PAYS = "requester-pays"
 """Says that the reader of a bucket of S3 pays; with the credentials of the environment."""
@@ -175,8 +176,13 @@ def _grant(prefix: object, value: Any) -> SourceGrant:
 def _refusal(what: str, found: object, **facts: object) -> InvalidInputError:
     return InvalidInputError(
         what,
-        do='Pass access={"s3://bucket/": icevirt.s3_credentials(...)}, or a word:'
-        f" {HOW}, {REQUESTER_PAYS}.",
+        do=write_remedy(
+            "Pass ",
+            write_code(
+                'access={"s3://bucket/": icevirt.s3_credentials(...)}', "--access s3://bucket/=HOW"
+            ),
+            f", or a word: {HOW}, {REQUESTER_PAYS}.",
+        ),
         found=type(found).__name__,
         **facts,
     )

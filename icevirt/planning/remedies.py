@@ -17,7 +17,7 @@ from icevirt.archive.kinds import joint
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
-from icevirt.remedy_notation import flag_of
+from icevirt.remedy_notation import Remedy, flag_of, write_code
 
 _NAMED = 5  # variables in a price
 
@@ -219,18 +219,18 @@ def own_names(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -
     ]
 
 
-def choose(**options: Any) -> str:
-    """Return options of combining as a caller of `icevirt.build` passes them, then as flags."""
+def choose(**options: Any) -> Remedy:
+    """Return options of combining, as a caller of `icevirt.build` and as a command passes them."""
     return _write(fix("", **options))
 
 
-def leave_out(*variables: str) -> str:
-    """Return the option of a scan that leaves variables out, and its flags."""
+def leave_out(*variables: str) -> Remedy:
+    """Return the option of a scan that leaves variables out."""
     return _write(scan_fix("", drop_variables=list(variables)))
 
 
-def _write(made: Fix) -> str:
-    return f"{made.python} ({' '.join(map(quote, made.flags))})"
+def _write(made: Fix) -> Remedy:
+    return write_code(made.python, " ".join(map(quote, made.flags)))
 
 
 def _python(value: Any) -> str:

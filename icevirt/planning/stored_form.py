@@ -16,6 +16,7 @@ from typing import Any, Literal
 from icevirt.archive.joining import find_fixed_dtype
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.json import JSON
+from icevirt.remedy_notation import write_code, write_remedy
 
 _LARGEST = 1 << 30  # bytes of a chunk, of which a task holds a few copies
 _ZSTD = [
@@ -113,7 +114,11 @@ def refuse_misfit(form: StoredForm, path: str, planned: Mapping[str, Any]) -> No
     if find_fixed_dtype(planned["data_type"]) is None or _edges(planned) is None:
         raise UnsupportedError(
             f"the variable cannot be stored so: {why}",
-            do="Leave out chunks and codec (--chunks, --codec): chunks are copied as they are.",
+            do=write_remedy(
+                "Leave out ",
+                write_code("chunks and codec", "--chunks and --codec"),
+                ": chunks are copied as they are.",
+            ),
             variable=path,
             data_type=planned["data_type"],
         )

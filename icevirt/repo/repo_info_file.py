@@ -20,6 +20,7 @@ from icevirt.errors import (
 )
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo import layout
 from icevirt.storage.protocol import LostRace, Storage, Version
 from icevirt.wire.repo_info import file
@@ -106,8 +107,11 @@ class RepoInfoFile:
         if (found := self.find()) is None:
             raise RepositoryNotFoundError(
                 "no repository at this path",
-                do="Check the path, or make one with icevirt.build(files, repo) (icevirt build"
-                " FILES REPO).",
+                do=write_remedy(
+                    "Check the path, or make one with ",
+                    write_code("icevirt.build(files, repo)", "icevirt build FILES REPO"),
+                    ".",
+                ),
                 repo=self.storage.url,
             )
         return found

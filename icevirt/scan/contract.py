@@ -25,6 +25,7 @@ from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType
 from icevirt.planning.combine.hints import CombineHints, Recorded, is_named
+from icevirt.remedy_notation import write_code, write_remedy
 
 EVERY = "*"  # the pattern of all variables
 
@@ -56,8 +57,11 @@ def rules_of(given: Any) -> tuple[tuple[str, str], ...]:
     ):
         raise InvalidInputError(
             "not a policy for variables",
-            do=f"Pass one of {', '.join(known)}, or a mapping of variables to them:"
-            ' {"/raw/*": "skip"} (--variable-policy "/raw/*=skip").',
+            do=write_remedy(
+                f"Pass one of {', '.join(known)}, or a mapping of variables to them: ",
+                write_code('{"/raw/*": "skip"}', "--variable-policy '/raw/*=skip'"),
+                ".",
+            ),
             given=given,
         )
     rules = tuple((pattern, str(what)) for pattern, what in given.items())

@@ -31,6 +31,7 @@ from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
 from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource, local_file
 from icevirt.objects.source_lists.listing import find_changes
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.contract import ByteSource
 
 _FILE = "file://"
@@ -203,8 +204,11 @@ class Elsewhere:
         raise self._refusal(
             "references to paths outside the file's own directory",
             name,
-            f"If you trust the file, pass allow_references_to=[{folder!r}] (--allow-references-to "
-            f"{folder}).",
+            write_remedy(
+                "If you trust the file, pass ",
+                write_code(f"allow_references_to=[{folder!r}]", f"--allow-references-to {folder}"),
+                ".",
+            ),
         )
 
     def _refusal(self, what: str, name: str, do: str) -> UnsupportedError:

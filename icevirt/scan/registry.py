@@ -27,6 +27,7 @@ from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.planning.schedule.balance_scans import share_of
+from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.scan.contract import ByteSource, Divisible, Oracle, Scanner, ScannerOptions, enforce
 from icevirt.scan.values import with_labels
 
@@ -148,7 +149,11 @@ def oracle_for(source: ByteSource) -> Oracle:
         return scanner
     raise UnsupportedError(
         "the scanner of this format cannot read values to compare with",
-        do="Check the references only (--references).",
+        do=write_remedy(
+            "Check the ",
+            write_code("references only", "references only: --references"),
+            ".",
+        ),
         file=source.file.url,
         scanner=scanner.name,
     )
@@ -254,7 +259,11 @@ def check_paths(scanned: ScannedFile) -> None:
     if twice := sorted(path for path, count in found.items() if count > 1):
         raise UnsupportedError(
             "several variables or groups would have the same name in Zarr",
-            do=f"Leave the variables out: drop_variables={twice}; or rename them in the file.",
+            do=write_remedy(
+                "Leave the variables out: ",
+                write_option("drop_variables", twice),
+                "; or rename them in the file.",
+            ),
             file=url,
             paths=twice,
         )

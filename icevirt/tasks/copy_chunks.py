@@ -26,6 +26,7 @@ from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, Extents, Snapshot
 from icevirt.objects.answers import Staleness
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.content_names import naming_variable
@@ -290,7 +291,7 @@ def _encode(
     except ValueError as error:
         raise InvalidInputError(
             f"the codecs of the array do not reproduce its values: {error}",
-            do='Pass codec="zstd" (--codec zstd).',
+            do=write_remedy("Pass ", write_code('codec="zstd"', "--codec zstd"), "."),
             variable=array,
         ) from error
     return raw

@@ -49,6 +49,7 @@ from icevirt.errors import (
     ScanTimeoutError,
 )
 from icevirt.import_path import command, environment
+from icevirt.remedy_notation import write_option, write_remedy
 
 _STATM = Path("/proc/self/statm")
 _STDERR = 2
@@ -418,7 +419,7 @@ class Apart:
         self._stop(patience=0)
         return ScanTimeoutError(
             "the scan of the file took longer than its limit",
-            do="Leave it out, or raise file_timeout (--file-timeout).",
+            do=write_remedy("Leave it out, or raise ", write_option("file_timeout"), "."),
             file=url,
             seconds=self._limits.seconds,
         )

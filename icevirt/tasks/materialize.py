@@ -40,6 +40,7 @@ from icevirt.planning.partial.storage_cost import counts_differ
 from icevirt.planning.remedies import drop_window_fix, fix
 from icevirt.planning.times.instants import InexactError, recode
 from icevirt.planning.times.units import missing_of, units_to_count
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,
     Sink,
@@ -218,8 +219,12 @@ class _Assembly:
         raise CombineError(
             f"{found.count:,} values of {path} cannot be packed like the other files' values; the "
             f"maximum error would be {found.maximum_error:g}",
-            do="Build the deviating files into another group, or store the variable as decoded"
-            f" floats with float_variables=[{path!r}] (--float-variable {path}).",
+            do=write_remedy(
+                "Build the deviating files into another group, or store the variable"
+                " as decoded floats with ",
+                write_code(f"float_variables=[{path!r}]", f"--float-variable {path}"),
+                ".",
+            ),
             variable=path,
             file=self._files.url[place],
             value=found.first,

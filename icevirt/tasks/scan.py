@@ -39,6 +39,7 @@ from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access, in_force
 from icevirt.planning.axes.differing import LabelsByDimension, comparable, differing
 from icevirt.planning.combine.hints import holds_labels
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
@@ -176,8 +177,11 @@ def _arrays(task: FactsTask, wanted: WantedFacts, apart: Apart | None) -> dict[s
     if isinstance(error, StaleReferenceError | NotFoundError):
         raise SourcesChangedError(
             "a file changed since its scan, before facts that this plan needs were taken from it",
-            do="Build again when no other process writes to it, with rescan_changed"
-            " (--rescan-changed) if a catalog is kept; nothing was committed.",
+            do=write_remedy(
+                "Build again when no other process writes to it, with ",
+                write_option("rescan_changed"),
+                " if a catalog is kept; nothing was committed.",
+            ),
             files={wanted.file.url: str(error)},
         )
     if error is not None:

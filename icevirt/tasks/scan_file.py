@@ -32,6 +32,7 @@ from icevirt.objects.answers import opaque
 from icevirt.objects.source import OpenedSource, open_source, reach_for
 from icevirt.objects.source_access import SourceAccess, carrying, grant_access, in_force
 from icevirt.objects.web_connections import HOSTS
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import record, scan_share
 from icevirt.tasks.forkserver import Apart
@@ -69,7 +70,7 @@ def attempt(
     except MemoryError:
         error = ScanMemoryError(
             "the file needs more memory than its limit, or than is available",
-            do="Leave it out, or raise file_memory (--file-memory).",
+            do=write_remedy("Leave it out, or raise ", write_option("file_memory"), "."),
             file=file.url,
         )
     except Exception as bug:  # noqa: BLE001  # one odd file must not cost the other thousands

@@ -30,6 +30,7 @@ from icevirt.objects.source import OpenedSource, open_source
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.equality import first_difference
 from icevirt.planning.remedies import scan_fix
+from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.scan.contract import Oracle
 from icevirt.scan.registry import oracle_for
 from icevirt.tasks.forkserver import Apart, in_worker
@@ -128,7 +129,7 @@ def read_apart(
     except MemoryError:
         raise ScanMemoryError(
             "the values of a file need more memory than is available",
-            do="Raise file_memory (--file-memory), or leave it out.",
+            do=write_remedy("Raise ", write_option("file_memory"), ", or leave it out."),
             file=known.url,
             variable=path,
         ) from None
@@ -197,8 +198,11 @@ class SourceValues:
 def _change_of(url: str) -> SourcesChangedError:
     return SourcesChangedError(
         "a file changed since the scan",
-        do="Build again when it no longer changes, or with rescan_changed=True "
-        "(--rescan-changed); nothing was committed.",
+        do=write_remedy(
+            "Build again when it no longer changes, or with ",
+            write_code("rescan_changed=True", "--rescan-changed"),
+            "; nothing was committed.",
+        ),
         files=[url],
     )
 

@@ -29,6 +29,7 @@ from icevirt.model.strings import copy_ranges
 from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.remedies import drop_window_fix
 from icevirt.planning.times.recoding import recode_values
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.tasks.shuffle import Bound, bounds_of, within
 from icevirt.wire.header import empty_bytes
@@ -452,9 +453,12 @@ def _refuse_unlike(
         raise CombineError(
             f"two files hold different values of {window.source_path} for the same steps",
             fixes=[drop_window_fix(window.source_path, window.reads)],
-            do="You can also leave one of them out; or, if the files differ along a dimension that"
-            " the variable lacks, add that dimension with data_vars (--data-vars"
-            f" DIMENSION:{window.source_path}).",
+            do=write_remedy(
+                "You can also leave one of them out; or, if the files differ along a"
+                " dimension that the variable lacks, add that dimension with ",
+                write_code("data_vars", f"--data-vars DIMENSION:{window.source_path}"),
+                ".",
+            ),
             variable=window.source_path,
             first=files.url(places[0]),
             second=files.url(places[1]),

@@ -8,6 +8,7 @@ from icevirt.errors import FormatError, RefNotFoundError, SnapshotNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.remedy_notation import write_code, write_remedy
 
 _NAMED = 10  # branches or tags in an error
 
@@ -105,9 +106,14 @@ def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:
         there = ", ".join(sorted(refs)[:_NAMED]) + more
         raise RefNotFoundError(
             f"no such {kind}",
-            do=f"The repository has {there or f'no {kind}'}."
-            f" To create it: repo.create_{kind}({name!r}, snapshot_id)"
-            f" (icevirt {kind} create REPO {quote(str(name))}).",
+            do=write_remedy(
+                f"The repository has {there or f'no {kind}'}. To create it: ",
+                write_code(
+                    f"repo.create_{kind}({name!r}, snapshot_id)",
+                    f"icevirt {kind} create REPO {quote(str(name))}",
+                ),
+                ".",
+            ),
             **{kind: name},
         )
     return target

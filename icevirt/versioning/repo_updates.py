@@ -31,6 +31,7 @@ from icevirt.model.repo_info import (
     plus,
 )
 from icevirt.model.snapshot import Snapshot
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.versioning.lookup import branch_tip, find_snapshot, tag_target
 
 if TYPE_CHECKING:
@@ -177,8 +178,14 @@ def delete_branch(info: RepoInfo, branch: str) -> _Step:
     if branch == MAIN:
         raise InvalidInputError(
             "the branch 'main' cannot be deleted",
-            do="To point it elsewhere: repo.reset_branch('main', snapshot_id)"
-            " (icevirt reset REPO SNAPSHOT --branch main).",
+            do=write_remedy(
+                "To point it elsewhere: ",
+                write_code(
+                    "repo.reset_branch('main', snapshot_id)",
+                    "icevirt reset REPO SNAPSHOT --branch main",
+                ),
+                ".",
+            ),
         )
     tip = branch_tip(info, branch)
     return info._replace(branches=minus(info.branches, branch)), kinds.BranchDeleted(branch, tip)

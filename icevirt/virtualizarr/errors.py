@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from icevirt.errors import IcevirtError, NotFoundError, ScanError, UnsupportedError
+from icevirt.remedy_notation import write_remedy
 
 
 class ParseError(ScanError, ValueError):
@@ -47,5 +48,5 @@ def caught_by_virtualizarr() -> Iterator[None]:
             raise
         do = error.do
         if twin is UnparsableError and "variables" in error.facts:  # of types that zarr lacks
-            do = f"{do} {_OTHERWISE}"
+            do = write_remedy(do, " ", _OTHERWISE)
         raise twin(error.what, do=do, fixes=error.fixes, **error.facts) from error

@@ -13,9 +13,10 @@ from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, ScannedF
 from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ByteSource, Policy, Scanner, ScannerOptions
 
-LEAVE_OUT = "Leave the variable out with drop_variables."
+LEAVE_OUT = write_remedy("Leave the variable out with ", write_option("drop_variables"), ".")
 
 
 @dataclass(slots=True)

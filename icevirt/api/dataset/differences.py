@@ -20,6 +20,7 @@ from icevirt.objects.source_lists.listing import (
     is_since,
     list_sources,
 )
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.protocol import Storage
 
@@ -83,8 +84,12 @@ def refuse_many(vanished: int, held: int, allowed: int | str | None) -> None:
         raise InvalidInputError(
             f"{vanished:,} of the dataset's {held:,} files are gone, more than the {most:,} that"
             " may be",
-            do="Check that the archive is there as a whole. If they were deleted on purpose, say"
-            f' how many may be gone: max_vanished={vanished} (--max-vanished {vanished}), or "5%".',
+            do=write_remedy(
+                "Check that the archive is there as a whole. If they were deleted on"
+                " purpose, say how many may be gone: ",
+                write_code(f"max_vanished={vanished}", f"--max-vanished {vanished}"),
+                ', or "5%".',
+            ),
         )
 
 
@@ -133,8 +138,11 @@ def rules_of(given: Mapping[str, str] | None) -> dict[str, str]:
         ):
             raise InvalidInputError(
                 "not a rule for provisional files",
-                do='Name two patterns with the same wildcards: {"era5_*.nc": "era5t_*.nc"}'
-                " (--replaces 'era5_*.nc=era5t_*.nc').",
+                do=write_remedy(
+                    "Name two patterns with the same wildcards: ",
+                    write_code('{"era5_*.nc": "era5t_*.nc"}', "--replaces 'era5_*.nc=era5t_*.nc'"),
+                    ".",
+                ),
                 final=one,
                 provisional=other,
             )

@@ -35,6 +35,7 @@ from icevirt.planning.eras.group_plan import combine_eras, plan_once
 from icevirt.planning.eras.working_fixes import hides_eras, is_tried
 from icevirt.planning.lengthened import OtherwiseError, steps_behind
 from icevirt.planning.remedies import together
+from icevirt.remedy_notation import join, write_code, write_remedy
 
 _FILES = 10_000  # with more of them, plans and facts for the sake of a message take too long
 _ATTEMPTS = 24  # of all fixes of an error
@@ -104,7 +105,7 @@ def plan_files(
         if explains and error.fixes and len(scan.files) <= _FILES:
             fixes, why_not = try_fixes(error, planner.refusal)
             error.fixes = tuple(fixes)
-            error.do = error.do if fixes else f"{error.do} {why_not}".strip()
+            error.do = error.do if fixes else join(" ", filter(None, (error.do, why_not)))
         raise
     return Planned(request=request, scan=scan, closed=closed, facts=edited, spec=spec, plan=plan)
 
@@ -349,7 +350,8 @@ class _Attempts:
                 if found is not None:
                     return found
         if not self.why_not and isinstance(error, CombineError):
-            given = f"{fix.python} ({shlex.join(fix.flags)})"
+            given = write_code(fix.python, shlex.join(fix.flags))
             do = error.do if error.do != self._do else ""
-            self.why_not = f"With {given}: {error.what}. {do}".strip()
+            told = filter(None, (write_remedy("With ", given, f": {error.what}."), do))
+            self.why_not = join(" ", told)
         return None

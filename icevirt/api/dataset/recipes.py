@@ -27,6 +27,7 @@ from icevirt.archive.options import names
 from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.planning.remedies import of_arguments
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.storage.protocol import Storage
 
 _OF_ONE_COMMIT = ("message", "metadata", "allow_changes")
@@ -200,7 +201,12 @@ def choose(
     except InvalidInputError as error:
         raise FormatError(
             "the recipe of the dataset cannot be used",
-            do=f"{error.do} Or pass a recipe of your own with recipe= (--recipe FILE).",
+            do=write_remedy(
+                error.do,
+                " Or pass a recipe of your own with ",
+                write_code("recipe=", "--recipe FILE"),
+                ".",
+            ),
             cause=error.what,
             repo=storage.url,
         ) from error
@@ -260,8 +266,12 @@ def _sources(held: Mapping[str, Any]) -> tuple[str, ...]:
     if not sources or not all(isinstance(each, str) and each != "-" for each in sources):
         raise InvalidInputError(
             "the dataset was made of sources that cannot be listed again",
-            do="They were read from stdin, from a table or from a catalog. Pass new files to"
-            " icevirt append, or a recipe that names sources with recipe= (--recipe FILE).",
+            do=write_remedy(
+                "They were read from stdin, from a table or from a catalog. Pass new"
+                " files to icevirt append, or a recipe that names sources with ",
+                write_code("recipe=", "--recipe FILE"),
+                ".",
+            ),
         )
     return sources
 

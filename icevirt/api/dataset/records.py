@@ -27,6 +27,7 @@ from icevirt.planning.axes.file_labels import Labels
 from icevirt.planning.combine.data_vars import data_vars_of
 from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.stored_form import forms_of
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.layout import WORK
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
@@ -403,8 +404,13 @@ def _read(storage: Storage, path: str, tip: SnapshotSummary) -> RecordedBuild | 
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             "the record of a build is damaged",
-            do='Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build'
-            " SOURCES... REPO --mode w).",
+            do=write_remedy(
+                "Build again from all files: ",
+                write_code(
+                    'icevirt.build(files, repo, mode="w")', "icevirt build SOURCES... REPO --mode w"
+                ),
+                ".",
+            ),
             path=path,
             cause=str(error),
         ) from error
@@ -449,8 +455,12 @@ def recipe_named(storage: Storage, digest: str) -> KeptRecipe:
     if raw is None:
         raise InvalidInputError(
             "the repository does not say how its dataset was made",
-            do="An earlier version of icevirt built it, or the recipe was deleted: pass a recipe"
-            " of your own with recipe= (--recipe FILE).",
+            do=write_remedy(
+                "An earlier version of icevirt built it, or the recipe was deleted:"
+                " pass a recipe of your own with ",
+                write_code("recipe=", "--recipe FILE"),
+                ".",
+            ),
             repo=storage.url,
         )
     try:
@@ -460,7 +470,9 @@ def recipe_named(storage: Storage, digest: str) -> KeptRecipe:
     if found.digest != digest:
         raise FormatError(
             "the recipe of a dataset is not the one that its snapshot names",
-            do="Pass a recipe of your own with recipe= (--recipe FILE).",
+            do=write_remedy(
+                "Pass a recipe of your own with ", write_code("recipe=", "--recipe FILE"), "."
+            ),
             repo=storage.url,
             recipe=digest,
         )

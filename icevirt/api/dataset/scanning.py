@@ -58,6 +58,7 @@ from icevirt.planning.combine.hints import holds_labels
 from icevirt.planning.combine.needs import LackingFacts, resolve_needs
 from icevirt.planning.remedies import instead, list_names, scan_fix
 from icevirt.planning.schedule.balance_scans import deal_parts, pieces_of
+from icevirt.remedy_notation import change, write_remedy
 from icevirt.scan.contract import Policy, ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.protocol import Storage
@@ -382,17 +383,21 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
 
 
 def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
-    first = reason_of(bad[0].error, bad[0].url).rstrip(".")
-    names = list_names([file.url.rpartition("/")[2] for file in bad], _NAMED)
+    first = change(reason_of(bad[0].error, bad[0].url), lambda text: text.removesuffix("."))
+    files = list_names([file.url.rpartition("/")[2] for file in bad], _NAMED)
     fixes: list[Fix] = []
     which = ":" if len(bad) == 1 else "; the first:"
     do = "Check that these are the files you meant."
     if len(bad) < total:
         do = f"You can also repair or remove {'it' if len(bad) == 1 else 'them'}."
-        fixes = [scan_fix(f"leaves out {names}", max_bad_files=len(bad))]
+        fixes = [scan_fix(f"leaves out {files}", max_bad_files=len(bad))]
+    if all(each.impossible for each in bad):
+        names = [*dict.fromkeys(name for each in bad for name in each.impossible)]
+        lost = list_names(names, _NAMED)
+        fixes.insert(0, scan_fix(f"the dataset lacks {lost}", drop_variables=names))
     unreadable = sum(each.code == StorageError.code for each in bad)  # the storage failed
     return ScanError(
-        f"{len(bad)} of {total} files cannot be scanned{which} {first}",
+        write_remedy(f"{len(bad)} of {total} files cannot be scanned{which} ", first),
         fixes=(*bad[0].fixes, *fixes),
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],

@@ -40,6 +40,7 @@ from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import GroupNode, Node, Snapshot
 from icevirt.planning.containers import merge_container
 from icevirt.planning.remedies import build_fix, update_fix
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import only_rearranged
@@ -55,7 +56,10 @@ from icevirt.versioning.v1_migration import refuse_v1
 
 type BuildMode = Literal["w-", "w"]
 
-_APPEND = "icevirt.append(files, repo) (icevirt append FILES REPO) adds only files that you name."
+_APPEND = write_remedy(
+    write_code("icevirt.append(files, repo)", "icevirt append FILES REPO"),
+    " adds only files that you name.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

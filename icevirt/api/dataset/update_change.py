@@ -55,6 +55,7 @@ from icevirt.execution.executor import Executor
 from icevirt.model.json import JSON
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.remedies import of_arguments
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
@@ -102,7 +103,9 @@ def look(call: UpdateCall) -> Dataset:
         RepoInfoFile(call.storage).read()
         raise InvalidInputError(
             "no build made this group, so there is nothing to update",
-            do="Build it once: icevirt build SOURCES REPO.",
+            do=write_remedy(
+                "Build it once: ", write_code(*["icevirt build SOURCES REPO"] * 2), "."
+            ),
             repo=call.storage.url,
             group=call.group,
             branch=call.branch,

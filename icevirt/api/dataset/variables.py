@@ -30,6 +30,7 @@ from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.source_lists.listing import find_changes
 from icevirt.planning.lengthened import decision_of
 from icevirt.planning.remedies import build_fix
+from icevirt.remedy_notation import change, write_remedy
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.versioning.merge.build_merge import array_of
@@ -231,8 +232,11 @@ def _find_paths(given: Sequence[str], there: Collection[str], group: str) -> Ite
 def _refuse_bad(bad: Sequence[BadFile]) -> None:
     if bad:
         raise ScanError(
-            f"{plural(len(bad), 'file')} of the dataset cannot be scanned any more; the first:"
-            f" {bad[0].error.rstrip('.')}",
+            write_remedy(
+                f"{plural(len(bad), 'file')} of the dataset cannot be scanned any more; the first:",
+                " ",
+                change(bad[0].error, lambda text: text.removesuffix(".")),
+            ),
             do="Nothing was changed. Repair the files, or the scanner.",
             bad_files=[each.url for each in bad[:_SHOWN]],
         )

@@ -23,6 +23,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import IDS, OpsLogEntry, RepoInfo, SnapshotSummary
 from icevirt.model.updates import RepoStatusChanged
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile
@@ -58,15 +59,23 @@ def resolve_version(info: RepoInfo, name: str) -> ObjectId12:
         if before is None:
             raise InvalidInputError(
                 f"{name!r} is before the first snapshot",
-                do="icevirt.log(repo) (icevirt log REPO) shows how many there are.",
+                do=write_remedy(
+                    write_code("icevirt.log(repo)", "icevirt log REPO"),
+                    " shows how many there are.",
+                ),
                 snapshot=str(found),
             )
         return before.id
     raise SnapshotNotFoundError(
         f"no branch, tag or snapshot is called {name!r}",
-        do="icevirt.log(repo) (icevirt log REPO) lists snapshots; branches and tags are listed by"
-        " Repository.list_branches() (icevirt branch list REPO) and Repository.list_tags()"
-        " (icevirt tag list REPO).",
+        do=write_remedy(
+            write_code("icevirt.log(repo)", "icevirt log REPO"),
+            " lists snapshots; branches and tags are listed by ",
+            write_code("Repository.list_branches()", "icevirt branch list REPO"),
+            " and ",
+            write_code("Repository.list_tags()", "icevirt tag list REPO"),
+            ".",
+        ),
         branches=sorted(info.branches)[:_SHOWN],
         tags=sorted(info.tags)[:_SHOWN],
     )
@@ -268,7 +277,9 @@ def refuse_nothing(n: int | None) -> None:
     """Refuse a page without rows."""
     if n is not None and n < 1:
         raise InvalidInputError(
-            "a page has at least one row", do="Pass n=20, or None for all.", n=n
+            "a page has at least one row",
+            do=write_remedy("Pass ", write_code("n=20", "-n 20"), ", or None for all."),
+            n=n,
         )
 
 

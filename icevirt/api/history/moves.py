@@ -31,6 +31,7 @@ from icevirt.model.updates import (
     CommitAmended,
     NewCommit,
 )
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
@@ -116,7 +117,11 @@ def _exclude_added(head: RepoInfoFile, info: RepoInfo, branch: str, tip: ObjectI
     if record is None or now is None:
         raise InvalidInputError(
             "the tip of the branch is not a build whose files are listed",
-            do="Undo it without exclude (--exclude), and exclude files by name: icevirt.exclude.",
+            do=write_remedy(
+                "Undo it without ",
+                write_option("exclude"),
+                ", and exclude files by name: icevirt.exclude.",
+            ),
             branch=branch,
             snapshot=str(tip),
         )

@@ -26,6 +26,7 @@ from icevirt.model.strings import Strings
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.source_lists.listing import list_sources, remote_files
 from icevirt.planning.containers import containers_for
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.threads import Threads
 
 _AT_A_TIME = 16  # files that are looked up
@@ -137,8 +138,14 @@ def prefixes_of(given: Prefixes) -> tuple[str, ...]:
         if not isinstance(each, str | os.PathLike) or not os.fspath(each):
             raise InvalidInputError(
                 "a prefix is not the path or URL of a directory",
-                do='Pass directories or URLs: authorize=["/data/archive", "s3://bucket/archive/"]'
-                " (--authorize, once for each).",
+                do=write_remedy(
+                    "Pass directories or URLs: ",
+                    write_code(
+                        'authorize=["/data/archive", "s3://bucket/archive/"]',
+                        "--authorize, once for each",
+                    ),
+                    ".",
+                ),
                 found=each,
             )
         found.append(prefix_url(each))
@@ -151,8 +158,14 @@ def prefix_url(given: Any) -> str:
     if not isinstance(text, str) or not text:
         raise InvalidInputError(
             "this is not the path or URL of a directory",
-            do='Pass commit_options={"publish_as": {"/mnt/archive/": "s3://bucket/archive/"}}'
-            ' (--publish-as FROM=TO), or {"containers": {"archive": "s3://bucket/archive/"}}.',
+            do=write_remedy(
+                "Pass ",
+                write_code(
+                    'commit_options={"publish_as": {"/mnt/archive/": "s3://bucket/archive/"}}',
+                    "--publish-as FROM=TO",
+                ),
+                ', or {"containers": {"archive": "s3://bucket/archive/"}}.',
+            ),
             found=given,
         )
     text = spell(text)
@@ -224,7 +237,13 @@ class NamedContainers:
 def _refusal(what: str, **facts: Any) -> InvalidInputError:
     return InvalidInputError(
         what,
-        do='Pass commit_options={"containers": {"archive": "s3://bucket/prefix/"}}'
-        " (--container archive=s3://...), with names of letters, digits, dots and dashes.",
+        do=write_remedy(
+            "Pass ",
+            write_code(
+                'commit_options={"containers": {"archive": "s3://bucket/prefix/"}}',
+                "--container archive=s3://...",
+            ),
+            ", with names of letters, digits, dots and dashes.",
+        ),
         **facts,
     )

@@ -37,11 +37,13 @@ from icevirt.objects.source_lists.listing import directory_of
 from icevirt.planning.containers import containers_for
 from icevirt.planning.remedies import list_names, of_arguments
 from icevirt.redaction import without_secrets
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.storage.protocol import Storage
 
-REBUILD = (
-    'Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build SOURCES...'
-    " REPO --mode w)."
+REBUILD = write_remedy(
+    "Build again from all files: ",
+    write_code('icevirt.build(files, repo, mode="w")', "icevirt build SOURCES... REPO --mode w"),
+    ".",
 )
 
 _ANYONE = "anyone who can write the repository could have chosen them"

@@ -41,6 +41,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.updates import ExpirationRan
 from icevirt.planning.axes.axis import duration_of
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import garbage_collection
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
@@ -212,7 +213,12 @@ def age_of(given: str | timedelta) -> int:
             "versions stay for at least seven days: readers may hold them, and builds begin there"
             if found
             else "this is not a time",
-            do='Pass keep_snapshots="7D" or more (--keep-snapshots 30D); units are h, D and w.',
+            do=write_remedy(
+                "Pass ",
+                write_code('keep_snapshots="7D"', "--keep-snapshots 7D"),
+                " or more",
+                "; units are h, D and w.",
+            ),
             keep_snapshots=str(given),
         )
     return found

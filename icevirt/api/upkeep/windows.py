@@ -33,6 +33,7 @@ from icevirt.archive.reports.upkeep import WindowChange
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.json import loads
 from icevirt.planning.axes.axis import duration_of
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 
@@ -172,7 +173,11 @@ class Window:
         if not duration_of(found.text) and not found.number > 0:
             raise InvalidInputError(
                 "the window is neither a time nor a number above zero",
-                do='Pass a time like window="90D", or a number for coordinates without units.',
+                do=write_remedy(
+                    "Pass a time like ",
+                    write_code('window="90D"', "90D"),
+                    ", or a number for coordinates without units.",
+                ),
                 window=found.text,
             )
         return found
@@ -335,8 +340,14 @@ def _spans(
         if array.shape[array.axes[axis]] != steps:
             raise InvalidInputError(
                 "the dataset has another length than its files make",
-                do='Build it again from its files: icevirt.build(files, repo, mode="w") (icevirt'
-                " build SOURCES... REPO --mode w).",
+                do=write_remedy(
+                    "Build it again from its files: ",
+                    write_code(
+                        'icevirt.build(files, repo, mode="w")',
+                        "icevirt build SOURCES... REPO --mode w",
+                    ),
+                    ".",
+                ),
                 variable=array.path,
                 steps=steps,
                 planned=array.shape[array.axes[axis]],

@@ -45,6 +45,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import Snapshot
 from icevirt.model.updates import ExpirationRan
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import garbage_collection
@@ -339,9 +340,13 @@ def withdraw(
         if found.is_nothing and not {*urls} <= begun:
             raise NotFoundError(
                 "no version of the repository holds this file",
-                do="Name it as the dataset was built from it: icevirt.source(repo, variable)"
-                " (icevirt source REPO VARIABLE) shows names. To keep a file out that was never"
-                " in, call icevirt.exclude(repo, file) (icevirt exclude REPO FILE).",
+                do=write_remedy(
+                    "Name it as the dataset was built from it: ",
+                    write_code("icevirt.source(repo, variable)", "icevirt source REPO VARIABLE"),
+                    " shows names. To keep a file out that was never in, call ",
+                    write_code("icevirt.exclude(repo, file)", "icevirt exclude REPO FILE"),
+                    ".",
+                ),
                 repo=storage.url,
                 files=sorted(urls)[:5],
             )

@@ -24,6 +24,7 @@ from icevirt.errors import InvalidInputError, StorageError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.model import paths
+from icevirt.remedy_notation import load_remedy
 from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class CatalogView(Pictured):
             size += int(pc.sum(batch["size"]).as_py())
             rows = batch.select(["status", "url", "code", "error"]).to_pylist()
             bad += [
-                BadFile(url=row["url"], code=row["code"], error=row["error"])
+                BadFile(url=row["url"], code=row["code"], error=load_remedy(row["error"]))
                 for row in rows
                 if row["status"] != "ok"
             ]

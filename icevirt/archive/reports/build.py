@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from icevirt.escaping import Pictured, escape_line
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
 from icevirt.model.snapshot import Extent
+from icevirt.remedy_notation import change, flag_of, list_code, write_code, write_remedy
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -46,9 +48,8 @@ class Readers:
 
 def reason_of(error: str, url: str) -> str:
     """Return an error of a file without the name of the file, for a line that begins with it."""
-    for named in (f"file={url!r}, ", f" (file={url!r})"):
-        error = error.replace(named, "")
-    return error
+    named = f"file={url!r}, ", f" (file={url!r})"
+    return change(error, lambda text: text.replace(named[0], "").replace(named[1], ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,15 @@ class BadFile:
     def fixes(self) -> tuple[Fix, ...]:
         """How plugins of HDF5 are allowed, where they would read it."""
         return (_PLUGINS,) if _ALLOW in self.error else ()
+
+    @property
+    def impossible(self) -> tuple[str, ...]:
+        """Variables of types that Zarr lacks, where the file can be read without them."""
+        for each in list_code(self.error):
+            words = shlex.split(each.command)
+            if words[1::2] and {*words[::2]} == {flag_of("drop_variables")}:
+                return tuple(words[1::2])
+        return ()
 
     @property
     def remedy(self) -> str:
@@ -80,9 +90,18 @@ _PLUGINS = Fix(
     first=f"pip install hdf5plugin && export {_ALLOW}=1",
 )
 _REMEDIES = {
-    "timeout": 'scan_options={"file_timeout": seconds} gives it more time',
-    "oom": 'scan_options={"file_memory": "8GiB"} gives it more memory',
-    "unsupported": 'scan_options={"variable_policy": "skip"} leaves the variable out',
+    "timeout": write_remedy(
+        write_code('scan_options={"file_timeout": seconds}', "--file-timeout SECONDS"),
+        " gives it more time",
+    ),
+    "oom": write_remedy(
+        write_code('scan_options={"file_memory": "8GiB"}', "--file-memory 8GiB"),
+        " gives it more memory",
+    ),
+    "unsupported": write_remedy(
+        write_code('scan_options={"variable_policy": "skip"}', "--variable-policy skip"),
+        " leaves the variable out",
+    ),
     "storage": "make the file readable, and scan again",
 }
 

@@ -28,6 +28,7 @@ from icevirt.planning.axes.placement import distinct_firsts, files_along
 from icevirt.planning.remedies import choose
 from icevirt.planning.times.calendars import CalendarDates, dates_of
 from icevirt.planning.times.units import units_of
+from icevirt.remedy_notation import write_remedy
 
 _FEW = 2  # differences, at least
 _MOST = 0.5  # of the differences are one step, or there is none
@@ -305,8 +306,10 @@ def describe_axes(axes: Sequence[AxisSummary]) -> Iterator[str]:
             line += f", and {more:,} more"
         if axis.spacing:
             reserve = choose(spacing={axis.dimension: axis.spacing})
-            line += (
-                f". To give these steps a place, where they read as missing, build with {reserve}"
+            line = write_remedy(
+                line,
+                ". To give these steps a place, where they read as missing, build with ",
+                reserve,
             )
         yield line
 

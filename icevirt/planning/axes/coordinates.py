@@ -20,6 +20,7 @@ from icevirt.model.strings import Strings
 from icevirt.planning.axes.dates import count_times, write_labels
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import missing_of, parse, units_of
+from icevirt.remedy_notation import write_code, write_remedy
 
 
 def decode(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
@@ -241,8 +242,11 @@ def _by_labels(
         one, other = (int(each) for each in (pair[::-1] if falling else pair))
         raise OverlapError(
             f"two files overlap along {dimension!r}",
-            do='Choose the file for the steps that both hold with duplicates="newest" (--duplicates'
-            " newest), or leave one of the files out.",
+            do=write_remedy(
+                "Choose the file for the steps that both hold with ",
+                write_code('duplicates="newest"', "--duplicates newest"),
+                ", or leave one of the files out.",
+            ),
             first=urls[int(filled[one])],
             first_range=keys.shown(np.array([starts[one], ends[one]])),
             second=urls[int(filled[other])],

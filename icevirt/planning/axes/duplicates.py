@@ -34,6 +34,7 @@ from icevirt.planning.axes.overlaps import (
 from icevirt.planning.axes.placement import along, data_along, number_rows
 from icevirt.planning.combine.options import Duplicates
 from icevirt.planning.remedies import choose, fix, leave_out, own_names
+from icevirt.remedy_notation import write_code, write_remedy
 
 _SHOWN = 5  # files in a message
 _NAMED = 2  # in a note
@@ -359,13 +360,16 @@ def remedy(facts: CatalogFacts, files: tuple[int, int], dimensions: Sequence[str
     for dimension in dimensions:
         has |= along(facts, dimension)
     one, other = ({*own_names(arrays, np.flatnonzero(has & (arrays.file == f)))} for f in files)
-    rule = f"choose one with {choose(duplicates='newest')}, or version"
+    rule = write_remedy("choose one with ", choose(duplicates="newest"), ", or version")
     if one == other:
-        return f"Leave one of them out, or {rule}."
-    return (
+        return write_remedy("Leave one of them out, or ", rule, ".")
+    return write_remedy(
         "Leave one of them out. Duplicates are files that hold the same variables: to make these "
-        "duplicates, drop the variables that one of them lacks with "
-        f"{leave_out(*sorted(one ^ other))}, and {rule}."
+        "duplicates, drop the variables that one of them lacks with ",
+        leave_out(*sorted(one ^ other)),
+        ", and ",
+        rule,
+        ".",
     )
 
 
@@ -373,20 +377,28 @@ def describe_duplicates(
     left_out: Sequence[LeftOut], rule: Duplicates, cuts: Sequence[StepsCut] = ()
 ) -> list[str]:
     """Return lines that say what was left out, if anything was."""
-    found = []
-    why = f"because other files hold {{}} (duplicates={rule!r})"
+    found: list[str] = []
+    chosen = write_code(f"duplicates={rule!r}", f"--duplicates {rule}")
     if left_out:
         names = relative([url for each in left_out[:_NAMED] for url in (each.url, each.kept)])
         pairs = [f"{out} (kept: {kept})" for out, kept in itertools.batched(names, 2)]
         more = f" and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
         found.append(
-            f"{_count(len(left_out), 'file')} left out {why.format('the same steps')}:"
-            f" {', '.join(pairs)}{more}"
+            write_remedy(
+                f"{_count(len(left_out), 'file')} left out because other files hold the same steps"
+                " (",
+                chosen,
+                f"): {', '.join(pairs)}{more}",
+            )
         )
     found += [
-        f"{_count(each.steps, 'step')} of {_count(each.files, 'file')} cut along"
-        f" {each.dimension!r} {why.format('them too')}; the first:"
-        f" {' to '.join(dict.fromkeys(each.ends))} of {each.first.rpartition('/')[2]}"
+        write_remedy(
+            f"{_count(each.steps, 'step')} of {_count(each.files, 'file')} cut along"
+            f" {each.dimension!r} because other files hold them too (",
+            chosen,
+            f"); the first: {' to '.join(dict.fromkeys(each.ends))}"
+            f" of {each.first.rpartition('/')[2]}",
+        )
         for each in cuts
     ]
     return found

@@ -31,6 +31,7 @@ from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.remedies import drop_fixes, fix, list_names
 from icevirt.planning.times.units import missing_of
+from icevirt.remedy_notation import write_option, write_remedy
 
 _SHOWN = 5  # places in a message
 _NAMED = 5  # variables
@@ -235,9 +236,10 @@ def _refusal_to_reserve(
     others = list_names([each.path for each in gone[1:]], _NAMED)
     names = list_names([each.path for each in gone], _NAMED)
     size = sum(math.prod(map(int, each.shapes.max(axis=0))) * len(each.rows) for each in gone)
-    do = (
-        "If it is the same in all files, name in data_vars (--data-vars) only the other"
-        " variables that get the new dimension."
+    do = write_remedy(
+        "If it is the same in all files, name in ",
+        write_option("data_vars"),
+        " only the other variables that get the new dimension.",
     )
     return CombineError(
         f"steps of variable {member.path} cannot be reserved, because {why}"

@@ -24,6 +24,7 @@ from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_by, pieces_of
 from icevirt.planning.axes.placement import place_by
 from icevirt.planning.remedies import fix
+from icevirt.remedy_notation import write_code, write_remedy
 
 
 def with_groups(
@@ -136,8 +137,14 @@ def _refusal(what: str, dimension: str, group: str, *, alone: bool, **facts: Any
         fixes = [fix(price, combine="nested", concat_dim=[dimension])]
     return CombineError(
         what,
-        do=f'You can also build {group} on its own: source_group="{group}", group="{group}"'
-        f" (--source-group {group} --group {group}).",
+        do=write_remedy(
+            f"You can also build {group} on its own: ",
+            write_code(
+                f'source_group="{group}", group="{group}"',
+                f"--source-group {group} --group {group}",
+            ),
+            ".",
+        ),
         fixes=fixes,
         **facts,
     )

@@ -37,6 +37,7 @@ from icevirt.planning.remedies import choose, scan_fix
 from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.targets import declare, labels_in_one, storage_of
 from icevirt.planning.times.units import bounds_of, missing_of, units_to_count, why_unread
+from icevirt.remedy_notation import write_option, write_remedy
 
 """Of each file in the order given, dates too; or a pattern of names, like
 ``{member}_{time:%Y%m}.nc``; or ``regex:PATTERN`` with one group, matched in the file's URL; or
@@ -139,7 +140,9 @@ def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
     if any(name in schema.dimension_names for schema in schemas):
         raise CombineError(
             "labels need a new dimension, but the files already have this one",
-            do="Name a new dimension with concat_dim (--concat-dim), or omit its labels.",
+            do=write_remedy(
+                "Name a new dimension with ", write_option("concat_dim"), ", or omit its labels."
+            ),
             concat_dim=name,
         )
     taken = [
@@ -190,8 +193,11 @@ def dimension_of_nest(
             raise InvalidInputError(
                 f"labels of nested files must be a list with one label for each of the {count} "
                 f"positions along {name!r}",
-                do="Correct them, or place files by their own labels with"
-                f" {choose(combine='by_coords')}.",
+                do=write_remedy(
+                    "Correct them, or place files by their own labels with ",
+                    choose(combine="by_coords"),
+                    ".",
+                ),
                 labels=labels if isinstance(labels, str) else list(labels)[:10],
             )
         values, attributes = count_labels(array_of_labels(list(labels)), said or {})
@@ -330,8 +336,11 @@ def relabel(
     if variable_of(labels) is not None:
         raise CombineError(
             "labels of a variable need a new dimension, but the files already have this one",
-            do="Name a new dimension with concat_dim (--concat-dim), or take the labels from the"
-            " names of the files.",
+            do=write_remedy(
+                "Name a new dimension with ",
+                write_option("concat_dim"),
+                ", or take the labels from the names of the files.",
+            ),
             concat_dim=name,
         )
     steps = lengths_along(facts.arrays, name)
@@ -340,7 +349,9 @@ def relabel(
         row = int(several[0])
         raise CombineError(
             f"a label stands for one step, but a file has {steps[row]} steps along {name!r}",
-            do="Name a new dimension with concat_dim (--concat-dim), or omit its labels.",
+            do=write_remedy(
+                "Name a new dimension with ", write_option("concat_dim"), ", or omit its labels."
+            ),
             file=facts.url_of(row),
             concat_dim=name,
         )

@@ -21,6 +21,7 @@ from icevirt.model.strings import gather
 from icevirt.planning.axes.coordinates import Coordinate, Keys, coordinate_of
 from icevirt.planning.axes.placement import files_along, number_rows
 from icevirt.planning.remedies import leave_out
+from icevirt.remedy_notation import write_remedy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,7 +270,7 @@ def _cut_shapes(
             raise CombineError(
                 f"{path} has another length along {name!r} than the coordinate, so its file cannot"
                 " be cut where it overlaps others",
-                do=f"Leave it out with {leave_out(path)}.",
+                do=write_remedy("Leave it out with ", leave_out(path), "."),
                 variable=path,
                 length=shape[int(axis[row])],
                 of_the_coordinate=int(full[row]),

@@ -40,6 +40,7 @@ from icevirt.planning.remedies import build_fix, choose, fix
 from icevirt.planning.times.calendars import MICROSECOND
 from icevirt.planning.times.instants import InexactError, Times, encode_times, microseconds
 from icevirt.planning.times.units import bounds_of, missing_of, units_of
+from icevirt.remedy_notation import write_option, write_remedy
 
 _SPARSEST = 100  # steps for each that a file holds: more are a mistake
 _TOLERANCE = 1e-6  # of a step, for numbers that are no times
@@ -272,8 +273,13 @@ def _unknown_positions(dimension: str) -> CombineError:
     return CombineError(
         f"the positions of files along {dimension!r} are unknown: some files have the "
         "dimension without its coordinate",
-        do=f"Pass nested lists of files with {choose(combine='nested')}, or leave the dimension"
-        " out of concat_dim.",
+        do=write_remedy(
+            "Pass nested lists of files with ",
+            choose(combine="nested"),
+            ", or leave the dimension out of ",
+            write_option("concat_dim"),
+            ".",
+        ),
         dimension=dimension,
     )
 

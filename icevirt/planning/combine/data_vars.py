@@ -17,6 +17,7 @@ from typing import Any
 
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
+from icevirt.remedy_notation import write_option, write_remedy
 
 type DataVarsLike = str | Iterable[str] | Mapping[str, str | Iterable[str]] | None
 type DataVars = Mapping[str, tuple[str, ...]]
@@ -94,7 +95,7 @@ def refuse_unknown_dimensions(rules: DataVars, dimensions: Sequence[str]) -> Non
     if unknown := [name for name in rules if name != EVERY and name not in dimensions]:
         raise InvalidInputError(
             "data_vars names dimensions that are not in concat_dim",
-            do="Add them to concat_dim (on the command line --concat-dim).",
+            do=write_remedy("Add them to ", write_option("concat_dim"), "."),
             unknown=unknown,
             concat_dim=list(dimensions),
         )

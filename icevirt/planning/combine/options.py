@@ -27,6 +27,7 @@ from icevirt.planning.combine.data_vars import (
     data_vars_of,
 )
 from icevirt.planning.edits.file_edits import FileChanges, FileFacts, LabelEdits
+from icevirt.remedy_notation import join, write_code, write_option, write_remedy
 
 type Combine = Literal["by_coords", "nested"]
 type ChunkGrid = Literal["regular", "rectilinear"]
@@ -302,7 +303,13 @@ class CombineOptions(Options):
             names = " and ".join(name for name, is_set in void.items() if is_set)
             raise InvalidInputError(
                 f'{names} cannot be used with combine="nested", which ignores coordinates',
-                do=f'Leave {names} out, or place files with combine="by_coords".',
+                do=write_remedy(
+                    "Leave ",
+                    join(" and ", (write_option(name) for name, is_set in void.items() if is_set)),
+                    " out, or place files with ",
+                    write_code('combine="by_coords"', "--combine by_coords"),
+                    ".",
+                ),
             )
 
     def as_floats(self, path: str) -> bool:

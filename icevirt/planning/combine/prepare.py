@@ -68,6 +68,7 @@ from icevirt.planning.meaning.partitions import place_partitions
 from icevirt.planning.remedies import drop_fixes, fix, list_names, scan_fix
 from icevirt.planning.times.recoding import recode_times
 from icevirt.planning.times.units import units_of
+from icevirt.remedy_notation import write_code, write_option, write_remedy
 
 _NAMED = 5  # variables in a message
 
@@ -227,7 +228,11 @@ def _stack(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
                         data_vars="all" if len(spec.concat_dim) == 1 else {each.name: ["all"]},
                     )
                 ],
-                do="You can also name the variables that get it in data_vars (--data-vars NAME).",
+                do=write_remedy(
+                    "You can also name the variables that get it in ",
+                    write_code("data_vars", "--data-vars NAME"),
+                    ".",
+                ),
                 dimensions=there,
             )
     facts, times = recode_times(facts, spec.concat_dim)
@@ -241,9 +246,13 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
             raise CombineError(
                 f"{len(facts.files)} files of several grids: they have other lengths along"
                 f" {', '.join(grids)}, and their other coordinates are equal",
-                do='Build the files of each grid into a group of its own: group="..." (--group'
-                ' NAME). If the grids are parts of one, name the dimension: concat_dim="..."'
-                " (--concat-dim NAME).",
+                do=write_remedy(
+                    "Build the files of each grid into a group of its own: ",
+                    write_code('group="..."', "--group NAME"),
+                    ". If the grids are parts of one, name the dimension: ",
+                    write_code('concat_dim="..."', "--concat-dim NAME"),
+                    ".",
+                ),
                 first=facts.files.url[0],
                 last=facts.files.url[len(facts.files) - 1],
             )
@@ -262,8 +271,11 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
             f"{len(facts.files)} files but no dimension to concatenate along",
             fixes=fixes,
             do=odd_names(facts)
-            or "Pass concat_dim (on the command line --concat-dim); labels say where files lie"
-            " along a dimension that they do not have."
+            or write_remedy(
+                "Pass ",
+                write_option("concat_dim"),
+                "; labels say where files lie along a dimension that they do not have.",
+            )
             if not fixes
             else "",
             first=facts.files.url[0],
@@ -280,8 +292,12 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
             raise CombineError(
                 f"no variable has the dimension {name!r}",
                 fixes=(*_propose_similar(name, there, spec), *labels, *stacked_as_given),
-                do="You can also name another dimension that the files have. To stack them along a"
-                ' new one, give its labels: combine_options={"labels": ...} (--labels).',
+                do=write_remedy(
+                    "You can also name another dimension that the files have. To stack"
+                    " them along a new one, give its labels: ",
+                    write_code('combine_options={"labels": ...}', "--labels"),
+                    ".",
+                ),
                 dimensions=there,
             )
 

@@ -24,6 +24,7 @@ from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.remedies import fix, list_names, of_arguments, scan_fix
+from icevirt.remedy_notation import write_code, write_remedy
 
 _SHOWN = 3  # names in a price
 
@@ -219,9 +220,16 @@ def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules
         f"two files hold different values of {path} for the same steps"
         if is_placed
         else f"variable {path} does not have the {lacks}, and its values differ between files",
-        do=f'If they differ by rounding, pass tolerance={{"{paths.name(path)}": DIFFERENCE}}'
-        f" (--tolerance {paths.name(path)}=DIFFERENCE). Files of one grid can also be built on"
-        ' their own, into another group: group="..." (--group NAME).',
+        do=write_remedy(
+            "If they differ by rounding, pass ",
+            write_code(
+                f'tolerance={{"{paths.name(path)}": DIFFERENCE}}',
+                f"--tolerance {paths.name(path)}=DIFFERENCE",
+            ),
+            ". Files of one grid can also be built on their own, into another group: ",
+            write_code('group="..."', "--group NAME"),
+            ".",
+        ),
         fixes=fixes,
         variable=path,
         **found_in,

@@ -28,6 +28,7 @@ from icevirt.planning.normal_form import differences
 from icevirt.planning.partial import mismatch
 from icevirt.planning.partial.storage_cost import converts, is_storage, permits, signature
 from icevirt.planning.remedies import scan_fix
+from icevirt.remedy_notation import write_code, write_remedy
 
 _OF_TYPE = frozenset(("data type", "attribute _FillValue", "attribute missing_value"))
 
@@ -323,8 +324,11 @@ def _refuse_unlike_grids(
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
         raise CombineError(
             f"the grids of variable {member.path} differ along {', '.join(differing)}",
-            do="Files of one grid can also be built on their own, into another group:"
-            ' group="..." (--group NAME).',
+            do=write_remedy(
+                "Files of one grid can also be built on their own, into another group: ",
+                write_code('group="..."', "--group NAME"),
+                ".",
+            ),
             fixes=ways_to_fit(facts, cells, spec, member.path),
             variable=member.path,
             first=facts.url_of(member.rows[0]),

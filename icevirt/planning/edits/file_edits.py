@@ -28,6 +28,7 @@ from icevirt.model.paths import problem
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.remedies import of_arguments
 from icevirt.planning.times.units import BOUNDS, DURATIONS, parse, says_since
+from icevirt.remedy_notation import write_code, write_remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +139,7 @@ def _check_names(rename: Mapping[str, str]) -> None:
         if not is_text or (why := problem(new)):
             raise InvalidInputError(
                 f"not a valid new name: {why}" if is_text else "names must be strings",
-                do="Correct rename (--rename OLD=NEW).",
+                do=write_remedy("Correct ", write_code("rename", "--rename OLD=NEW"), "."),
                 old=old,
                 new=new,
             )

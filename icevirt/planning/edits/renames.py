@@ -37,6 +37,7 @@ from icevirt.planning.edits.file_edits import (
 )
 from icevirt.planning.remedies import drop_fix
 from icevirt.planning.times.units import bounds_of
+from icevirt.remedy_notation import write_code, write_remedy
 
 _NAMING = (*LISTS, *KEYED, "ancillary_variables")
 """Attributes that name variables (attributes of coordinates, and CF 3.4)."""
@@ -135,8 +136,14 @@ def _refuse_other_bounds(
     if not {statement(each, name) for each in other if name in each.values} <= said:
         raise InvalidInputError(
             f"{name} of {path} is set, but its bounds {bounds} have different {name} of their own",
-            do=f"Set {name} of the bounds too:"
-            f' attrs={{"{paths.name(bounds)}": {{"{name}": ...}}}}.',
+            do=write_remedy(
+                f"Set {name} of the bounds too: ",
+                write_code(
+                    f'attrs={{"{paths.name(bounds)}": {{"{name}": ...}}}}',
+                    f"--attr {paths.name(bounds)}:{name}=...",
+                ),
+                ".",
+            ),
             variable=bounds,
         )
 

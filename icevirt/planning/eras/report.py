@@ -27,11 +27,12 @@ from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.mismatch import holds, other_missing
 from icevirt.planning.partial.storage_cost import is_packing, is_storage, max_error, size_of
 from icevirt.planning.remedies import fix, list_names
+from icevirt.remedy_notation import join, write_code, write_option, write_remedy
 
 MAX_REPORTED = 100
 """Eras, and runs of files within another one, that a report describes; further ones are counted."""
 _EXAMPLES = 5  # files in a line
-_OPTION = 'on_mismatch="native"'
+_OPTION = write_code('on_mismatch="native"', "--on-mismatch native")
 FOLLOWED = 'chunk_grid="rectilinear"'
 _UNLIMITED = 1 << 62
 _NAMED = 3  # variables in a line
@@ -82,7 +83,7 @@ def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:
     return (
         Choice(option=REFUSED, does="nothing is built (the default)"),
         Choice(
-            option='on_mismatch="eras"',
+            option=write_code('on_mismatch="eras"', "--on-mismatch eras"),
             does=f"{count} groups, era_0 to era_{count - 1}"
             + (', which the engine shows as one dataset with eras="concat"' if as_one else "")
             + "; nothing more is stored",
@@ -323,7 +324,7 @@ def _try_plan(
 
 def impossible(error: IcevirtError) -> str:
     """Return why something cannot be done, and what would help."""
-    return f"is not possible: {error.what}. {error.do}".strip()
+    return join(" ", filter(None, (f"is not possible: {error.what}.", error.do)))
 
 
 def as_floats(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> Iterator[Choice]:
@@ -351,8 +352,12 @@ def _offer_floats(
         cost = size_of(count) if count else "what the scan has read"
         price = f"stores {cost}: all values of {list_names(packed, _NAMED)} as floats"
         yield Choice(
-            option=f"{_OPTION}, float_variables={list(packed[:_NAMED])!r}"
-            + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),
+            option=write_remedy(
+                _OPTION,
+                ", ",
+                write_option("float_variables", packed[:_NAMED]),
+                f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else "",
+            ),
             does="all values of these variables are stored as decoded floats, exactly",
             bytes_stored=count,
             fix=_fix_storing(price, count, spec, **options),

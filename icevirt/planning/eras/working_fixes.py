@@ -20,11 +20,14 @@ from icevirt.model import paths
 from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.planning.remedies import together
-from icevirt.remedy_notation import name_of
+from icevirt.remedy_notation import join, name_of, write_code, write_remedy
 
-_REPAIR = (
-    "Repair the files that differ (preprocess corrects names and attributes of single files), leave"
-    ' them out, or build them into another group: group="..." (--group NAME).'
+_REPAIR = write_remedy(
+    "Repair the files that differ (preprocess corrects names and"
+    " attributes of single files), leave them out, or build them into"
+    " another group: ",
+    write_code('group="..."', "--group NAME"),
+    ".",
 )
 
 _TRIED = frozenset({
@@ -66,7 +69,8 @@ def keep_working_fixes(
         )
     )
     if left is not None and not found:
-        error.do = f"{error.do} This is not all that differs: {left.what}.".strip()
+        more = f"This is not all that differs: {left.what}."
+        error.do = join(" ", filter(None, (error.do, more)))
     if not found and not error.do:
         error.do = _REPAIR
 

@@ -17,6 +17,7 @@ from icevirt.archive.schema import DECODING, ScannedGroup
 from icevirt.errors import CombineError
 from icevirt.planning.combine.combine_attrs import CombineAttrs
 from icevirt.planning.remedies import choose, fix, list_names
+from icevirt.remedy_notation import write_code, write_remedy
 
 type _Said = Mapping[str, Any]  # attributes
 type _Held = defaultdict[str, dict[str, _Said]]  # by path, and by their text
@@ -145,12 +146,16 @@ def _refusal(ours: _Convention, found: _Unlike, paths: Sequence[str]) -> Combine
     same = ""
     if not found.of_group and found.first is not None:
         said = choose(attrs={found.path: {found.name: found.first}})
-        same = f" If it is wrong in some files, say it for all, like {said}."
+        same = write_remedy(" If it is wrong in some files, say it for all, like ", said, ".")
     return CombineError(
         f"by the convention {ours.name}, {found.name} of {found.path} says what its numbers mean,"
         f" and it is not the same in all files: {_shorten(found.first)}, {_shorten(found.other)}",
-        do=f"Build the files of each {found.name} into a group of their own, with group=..."
-        f" (--group NAME).{same}",
+        do=write_remedy(
+            f"Build the files of each {found.name} into a group of their own, with ",
+            write_code("group=...", "--group NAME"),
+            ".",
+            same,
+        ),
         fixes=[fix(_OF_DROPPING, combine_attrs="drop_conflicts")],
         convention=ours.name,
         attribute=found.name,

@@ -21,6 +21,7 @@ from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.candidates import groups_in_order
 from icevirt.planning.remedies import choose, list_names
+from icevirt.remedy_notation import write_remedy
 
 _NAMING = "grid_mapping"
 _SAYING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
@@ -160,7 +161,7 @@ def refuse_unlike_mappings(facts: CatalogFacts) -> None:
             f"files project their grid in several ways, so equal x and y are other places on earth:"
             f" {list_names(unlike, _NAMED)} of {each.path}"
             f" differs in {count:,} of {len(rows):,} files",
-            do=f"If all mean one projection, say so for all files, like {same}.",
+            do=write_remedy("If all mean one projection, say so for all files, like ", same, "."),
             variable=each.path,
             first=facts.url_of(rows[0]),
             first_has=_show(one, unlike),

@@ -41,6 +41,7 @@ from icevirt.planning.partial.storage_cost import (
     signature,
 )
 from icevirt.planning.remedies import leave_out
+from icevirt.remedy_notation import write_option, write_remedy
 
 _LOSSY = (
     "numcodecs.fixedscaleoffset",
@@ -305,8 +306,11 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
     if cause is not None and found.hybrid.chunks:
         raise CombineError(
             f"chunks of variable {path} cannot be stored, because {cause}: {found.hybrid.why}",
-            do=f"Leave the variable out with {leave_out(path)}, or build the files that"
-            " differ into another group.",
+            do=write_remedy(
+                "Leave the variable out with ",
+                leave_out(path),
+                ", or build the files that differ into another group.",
+            ),
             variable=path,
         )
 
@@ -328,7 +332,7 @@ def _make_float_schema(files: _ArrayFiles) -> ArraySchema:
     if dtype.kind != "f":
         raise CombineError(
             f"variable {path} does not decode to floats",
-            do="Leave it out of float_variables.",
+            do=write_remedy("Leave it out of ", write_option("float_variables"), "."),
             variable=path,
             decodes_to=str(dtype),
         )
@@ -350,7 +354,7 @@ def _make_time_schema(files: _ArrayFiles) -> ArraySchema:
         path = files.member.path
         raise CombineError(
             f"the times of {path} are of calendars that differ",
-            do=f"Leave the variable out with {leave_out(path)}.",
+            do=write_remedy("Leave the variable out with ", leave_out(path), "."),
             variable=path,
         )
     return replace(made, codecs=_FLOAT_CODECS)

@@ -32,6 +32,7 @@ from icevirt.planning.times.calendars import SINCE_REFORM
 from icevirt.planning.times.recoding import counting_as
 from icevirt.planning.times.targets import declare, storage_of, target_of
 from icevirt.planning.times.units import missing_of, units_to_count
+from icevirt.remedy_notation import write_option, write_remedy
 
 _STORAGE = frozenset(("chunk shape", "codecs", "fill value"))
 _PACKED = frozenset(("data type", MEMBERS, *(f"attribute {name}" for name in PACKING)))
@@ -79,10 +80,14 @@ def signature(schema: ArraySchema, *, stored: bool, but: int | None = None) -> s
 
 def remedy(path: str) -> str:
     """Return what helps where too much would be stored."""
-    return (
-        f"Let chunks follow the files with {choose(chunk_grid='rectilinear')}, raise"
-        " max_native_bytes (--max-native-bytes), build the files that differ into another group,"
-        f" or leave the variable out with {leave_out(path)}."
+    return write_remedy(
+        "Let chunks follow the files with ",
+        choose(chunk_grid="rectilinear"),
+        ", raise ",
+        write_option("max_native_bytes"),
+        ", build the files that differ into another group, or leave the variable out with ",
+        leave_out(path),
+        ".",
     )
 
 
@@ -102,7 +107,7 @@ def refuse_expensive(arrays: Sequence[PlannedArray], spec: CombineSpec) -> None:
         f"{size_of(total)} of values in {len(costs)} variables cannot be referenced and would be"
         f" stored, more than max_native_bytes={spec.options.max_native_bytes}; {path}:"
         f" {size_of(worst.nbytes)} in {worst.chunks:,} chunks, because {worst.why}",
-        do=f"Or leave the variable out with {leave_out(path)}.",
+        do=write_remedy("Or leave the variable out with ", leave_out(path), "."),
         variable=path,
         bytes_needed=total,
         bytes_to_store={path: hybrid.nbytes for path, hybrid in costs[:10]},

@@ -26,6 +26,7 @@ from icevirt.model.generation import without_old_format_warning
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot
 from icevirt.model.updates import CommitAmended
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
@@ -245,7 +246,10 @@ def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> C
         True
     """
     if record and not chunks:
-        raise InvalidInputError("record=True needs chunks=True", do="Pass chunks=True as well.")
+        raise InvalidInputError(
+            "record=True needs chunks=True",
+            do=write_remedy("Pass ", write_option("chunks", True), " as well."),
+        )
     return _Check(storage_of(repo), chunks=chunks, record=record).run()
 
 

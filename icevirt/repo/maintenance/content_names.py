@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from icevirt.errors import FormatError, IcevirtError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.model.snapshot import ArrayNode
+from icevirt.remedy_notation import change, write_code, write_remedy
 from icevirt.repo import layout
 from icevirt.storage.protocol import ObjectInfo, Storage, too_short
 from icevirt.versioning.history.timestamps import is_old
@@ -46,8 +47,11 @@ def decode(name: str, raw: bytes) -> NDArray[np.void]:
         raise FormatError(
             "a list of chunk names is damaged, so damaged chunks of this list count as"
             " unverifiable",
-            do="Restore the file. If there is no copy, delete it and run"
-            " `icevirt check REPO --chunks --record`.",
+            do=write_remedy(
+                "Restore the file. If there is no copy, delete it and run ",
+                write_code(*["`icevirt check REPO --chunks --record`"] * 2),
+                ".",
+            ),
             name=name,
         )
     if not raw.startswith(MAGIC):
@@ -181,7 +185,11 @@ def compare_chunk(  # noqa: PLR0917 - an object, and what of it is wanted
             raise FormatError(
                 "a stored chunk may be damaged: its bytes do not agree with its name, and the list"
                 " that says whether they should cannot be read",
-                do="Look at both with `icevirt check REPO --chunks`, and restore the list.",
+                do=write_remedy(
+                    "Look at both with ",
+                    write_code(*["`icevirt check REPO --chunks`"] * 2),
+                    ", and restore the list.",
+                ),
                 path=path,
                 lists=sorted(unread),
                 repo=storage.url,
@@ -205,5 +213,5 @@ def naming_variable(node: ArrayNode) -> Iterator[None]:
         yield
     except FormatError as error:
         error.facts = {"variable": node.path, **error.facts}
-        error.do = error.do.replace(_VARIABLE, quote(node.path))
+        error.do = change(error.do, lambda text: text.replace(_VARIABLE, quote(node.path)))
         raise

@@ -33,6 +33,7 @@ from h5py import h5d, h5f, h5i, h5o, h5p, h5pl
 
 from icevirt.archive.sources import SourceFile
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import LEAVE_OUT, ScanContext
@@ -66,7 +67,9 @@ _CAUSES = {
 }
 _SIZES = re.compile(r"eof = (\d+), sblock->base_addr = 0, stored_eof = (\d+)")
 _FOLLOWED = "values outside the file must be read, and this process has the file open"
-CLOSE_IT = "Close it first, or pass file_timeout (--file-timeout) to scan in another process."
+CLOSE_IT = write_remedy(
+    "Close it first, or pass ", write_option("file_timeout"), " to scan in another process."
+)
 """What to do where libhdf5 has to follow a file that this process reads already."""
 
 _OPEN_HERE = "n't match"  # this process reads the file already, and in another way
@@ -321,7 +324,7 @@ def outside(error: UnsupportedError, facts: dict[str, str]) -> UnsupportedError:
     """Return the error for a source that lies where it may not, naming the variable."""
     return UnsupportedError(
         "values in a file outside the directory of the scanned file",
-        do=f"{error.do} {LEAVE_OUT}",
+        do=write_remedy(error.do, " ", LEAVE_OUT),
         **{**error.facts, **facts},
     )
 

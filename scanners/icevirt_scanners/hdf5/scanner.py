@@ -21,6 +21,7 @@ from icevirt.archive.scanned import ScannedFile, Weight
 from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
+from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
 from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
@@ -269,8 +270,13 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
     if impossible:
         raise UnsupportedError(
             "variables have types that zarr lacks",
-            do=f"Leave them out: drop_variables={sorted(impossible)}, or all that cannot be"
-            ' represented: variable_policy="skip".',
+            do=write_remedy(
+                "Leave them out: ",
+                write_option("drop_variables", sorted(impossible)),
+                ", or all that cannot be represented: ",
+                write_code('variable_policy="skip"', "--variable-policy skip"),
+                ".",
+            ),
             file=context.source.file.url,
             variables=impossible,
         )

@@ -23,6 +23,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.json import JSON
+from icevirt.remedy_notation import write_remedy
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import beside
 from icevirt_scanners import blocks
@@ -104,7 +105,7 @@ def _find(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
     if not os.path.isabs(name) and os.path.lexists(name):
         raise ScanError(
             "a source of the values is missing beside the file, and found in the working directory",
-            do=f"Move it beside the file, or scan from another directory. {LEAVE_OUT}",
+            do=write_remedy("Move it beside the file, or scan from another directory. ", LEAVE_OUT),
             **facts,
             source=name,
         )

@@ -48,7 +48,8 @@ def test_the_second_way_counts_where_the_first_leads_nowhere():
 def test_a_fix_that_leads_nowhere_is_not_shown_and_it_is_said_why():
     found, why = try_fixes(of(PAD, DROP), refusing(("drop_variables", [])))
     assert found == [DROP]
-    assert why == 'With combine_options={"pad": ["z"]} (--pad z): drop_variables is needed.'
+    assert why == 'With combine_options={"pad": ["z"]}: drop_variables is needed.'
+    assert why.in_flags("") == "With --pad z: drop_variables is needed."
 
 
 def test_a_fix_that_needs_another_one_which_is_enough_alone_is_not_shown():

@@ -5,10 +5,7 @@ import pytest
 from icevirt.connect.library import ask
 from icevirt.errors import StorageError
 from icevirt.objects import answers
-from icevirt.remedy_notation import in_flags, in_python
 from icevirt.scan.registry import scanners  # noqa: F401  # what a build has loaded
-
-FLAGS = {"access": "--access", "anonymous": "--anonymous"}
 
 
 class GenericError(Exception):
@@ -31,8 +28,8 @@ def test_a_store_that_refuses_is_reached_by_what_is_named(text, url):
 
     with pytest.raises(StorageError) as caught:
         ask(url, act)
-    assert 'access={"s3://archive/": "anonymous"}' in in_python(caught.value.do)
-    said = in_flags(caught.value.do, FLAGS)
+    assert 'access={"s3://archive/": "anonymous"}' in caught.value.do
+    said = caught.value.do.in_flags("")
     assert "--access s3://archive/=anonymous for source files" in said
     assert "--anonymous for a repository" in said
 
@@ -41,7 +38,7 @@ def test_a_file_that_is_refused_names_the_options_of_builds_and_of_readers():
     refused = answers.denial(
         "s3://archive/a.nc", "s3://archive/", reason="AccessDenied", with_credentials=False
     )
-    said = in_flags(refused.do, FLAGS)
+    said = refused.do.in_flags("")
     assert "--access s3://archive/=HOW" in said
     assert "--authorize s3://archive/=HOW" in said
     assert "anonymous" in said

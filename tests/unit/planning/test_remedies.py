@@ -17,6 +17,7 @@ from icevirt.cli.functions import group_options
 from icevirt.errors import CombineError
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.remedies import build_fix, choose, fix, leave_out, scan_fix, together
+from icevirt.remedy_notation import list_code
 from icevirt.scan.options import ScanOptions
 
 CHOSEN = {
@@ -28,24 +29,24 @@ CHOSEN = {
 
 @pytest.mark.parametrize(("options", "last"), CHOSEN.values(), ids=CHOSEN)
 def test_what_is_chosen_is_a_keyword_of_build_and_flags(options, last):
-    keyword, _, flags = choose(**options).partition(" (")
+    (code,) = list_code(choose(**options))
+    keyword, flags = code.python, code.command
     given = {}
     exec(keyword, given)
     assert CombineOptions.of(given["combine_options"]) == CombineOptions(**options)
-    words = shlex.split(flags.removesuffix(")"))
+    words = shlex.split(flags)
     assert words[-2:] == last
     (option,) = (each for each in declare(CombineOptions) if each.name in options)
     assert words[0] == option.flag
 
 
 def test_variables_that_are_left_out_are_an_option_of_the_scan():
-    keyword, _, flags = leave_out("/x", "/y z").partition(" (")
+    (code,) = list_code(leave_out("/x", "/y z"))
+    keyword, flags = code.python, code.command
     given = {}
     exec(keyword, given)
     assert ScanOptions.of(given["scan_options"]).drop_variables == ("/x", "/y z")
-    assert shlex.split(flags.removesuffix(")")) == "--drop-variable|/x|--drop-variable|/y z".split(
-        "|"
-    )
+    assert shlex.split(flags) == "--drop-variable|/x|--drop-variable|/y z".split("|")
 
 
 # -- a fix says the same to Python and to a shell ------------------------------------------------

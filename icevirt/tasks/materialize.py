@@ -40,7 +40,7 @@ from icevirt.planning.partial.storage_cost import counts_differ
 from icevirt.planning.remedies import drop_window_fix, fix
 from icevirt.planning.times.instants import InexactError, recode
 from icevirt.planning.times.units import missing_of, units_to_count
-from icevirt.remedy_notation import write_code, write_remedy
+from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,
     Sink,
@@ -249,10 +249,16 @@ class _Assembly:
                 f"{path} has the number {error}, but its file has {count:,} elements along"
                 f" {shift.dimension!r}, from {first} to {first + count - 1}",
                 fixes=[drop_window_fix(path, self._window.reads)],
-                do="If the file counts from another number, say so:"
-                f' attrs={{"{path}": {{"{START}": {1 - first}}}}} (--attr'
-                f" {path}:{START}={1 - first}); if it numbers something else, name that in index_of"
-                " (--index-of).",
+                do=write_remedy(
+                    "If the file counts from another number, say so: ",
+                    write_code(
+                        f'attrs={{"{path}": {{"{START}": {1 - first}}}}}',
+                        f"--attr {path}:{START}={1 - first}",
+                    ),
+                    "; if it numbers something else, name that in ",
+                    write_option("index_of"),
+                    ".",
+                ),
                 variable=path,
                 file=self._files.url[place],
             ) from error

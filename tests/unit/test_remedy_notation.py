@@ -1,6 +1,9 @@
 """Remedies are shown in the notation of Python or of the command line."""
 
+import ast
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,8 @@ from icevirt.remedy_notation import (
     write_option,
     write_remedy,
 )
+
+ROOT = Path(__file__).parents[2]
 
 BOTH = {  # as written: in Python, on the command line
     "code of its own": (
@@ -136,3 +141,33 @@ def test_a_bad_file_knows_the_variables_that_its_error_leaves_out():
     text = write_remedy("x. ", write_option("drop_variables", ["/a", "/b c"]), ", or ")
     assert BadFile(url="u", code="unsupported", error=text).impossible == ("/a", "/b c")
     assert BadFile(url="u", code="unsupported", error=str.__str__(text)).impossible == ()
+
+
+FLAGS = re.compile(r" \((?:on the command line )?(?:--[a-z]|icevirt [a-z])")
+ALONE = ("(--asset NAME chooses one)", "JSON (--format json)")
+
+
+def texts_of(path):
+    """Yield the texts of a module, whose holes are empty, except docstrings."""
+    tree = ast.parse(path.read_text())
+    docs = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    for each in ast.walk(tree):
+        if isinstance(each, ast.JoinedStr):
+            parts = (getattr(part, "value", "") for part in each.values)
+            yield each.lineno, "".join(part for part in parts if isinstance(part, str))
+        elif (
+            isinstance(each, ast.Constant) and isinstance(each.value, str) and id(each) not in docs
+        ):
+            yield each.lineno, each.value
+
+
+def test_no_text_of_ours_has_flags_in_parentheses():
+    """They would stand there in Python, too; code has both notations."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {text}"
+        for top in ("icevirt", "scanners")
+        for path in (ROOT / top).rglob("*.py")
+        for line, text in texts_of(path)
+        if FLAGS.search(text) and path.parent.name != "cli" and path.name != "page.py"
+    ]
+    assert [each for each in found if not any(known in each for known in ALONE)] == []

@@ -16,6 +16,7 @@ from icevirt.planning.combine.options import COORDINATES, CombineSpec
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.meaning.local_indices import local_indices
 from icevirt.planning.remedies import build_fix, instead
+from icevirt.remedy_notation import write_code, write_remedy
 
 
 def refuse_unknown_edits(
@@ -199,8 +200,11 @@ def _refuse_void_indices(facts: CatalogFacts, spec: CombineSpec) -> None:
             "rebase_indices does nothing: no variable numbers elements along a concatenated"
             " dimension",
             fixes=[build_fix("no variable is such an index", without={"rebase_indices": ""})],
-            do='If one does, say which and what: index_of={"VARIABLE": "DIMENSION"} (--index-of'
-            " VARIABLE=DIMENSION).",
+            do=write_remedy(
+                "If one does, say which and what: ",
+                write_code('index_of={"VARIABLE": "DIMENSION"}', "--index-of VARIABLE=DIMENSION"),
+                ".",
+            ),
             concat_dim=list(spec.concat_dim),
             indices=sorted(known),
         )

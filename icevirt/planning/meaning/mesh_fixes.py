@@ -24,6 +24,7 @@ from icevirt.planning.meaning.local_indices import (
 )
 from icevirt.planning.remedies import fix, list_names, scan_fix
 from icevirt.planning.times.units import units_of
+from icevirt.remedy_notation import write_code, write_remedy
 
 _NAMED = 3  # variables in a price
 
@@ -71,16 +72,21 @@ def _refusal(
 ) -> CombineError:
     name = paths.name(path)
     rebased = fix(f"{name} is stored, and counts elements of the dataset", rebase_indices=True)
-    told = (
-        " If it numbers what lies along another dimension, say which, and let it be stored:"
-        f' index_of={{"{name}": "DIMENSION"}}, rebase_indices=True'
-        f" (--index-of {name}=DIMENSION --rebase-indices)."
+    told = write_remedy(
+        " If it numbers what lies along another dimension, say which, and let it be stored: ",
+        write_code(
+            f'index_of={{"{name}": "DIMENSION"}}, rebase_indices=True',
+            f"--index-of {name}=DIMENSION --rebase-indices",
+        ),
+        ".",
     )
     code = facts.arrays.path.values.index(path)
     return CombineError(
         f"{path} numbers {what}, so its values mean something else where several files follow"
         f" one another{where}",
-        do=f"You can also build each file into a group of its own.{'' if is_possible else told}",
+        do=write_remedy(
+            "You can also build each file into a group of its own.", "" if is_possible else told
+        ),
         fixes=[
             *([rebased] if is_possible else []),
             scan_fix(f"{name} is left out", drop_variables=[path]),

@@ -166,7 +166,7 @@ def run_interruptibly[T](act: Callable[[], T]) -> T:
         del future  # an error refers to this frame
 
 
-async def run_in_thread[T](work: Callable[..., T], *arguments: Any) -> T:
+async def run_in_thread[T](work: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """Do what `asyncio.to_thread` does; the end of the loop waits for no thread.
 
     Raises:
@@ -175,7 +175,7 @@ async def run_in_thread[T](work: Callable[..., T], *arguments: Any) -> T:
     loop = asyncio.get_running_loop()
     if (threads := _of_loops.get(loop)) is None:
         threads = _of_loops.setdefault(loop, Threads(_AT_ONCE, "icevirt-loop"))
-    return await asyncio.wrap_future(threads.submit(copy_context().run, work, *arguments))
+    return await asyncio.wrap_future(threads.submit(copy_context().run, work, *arguments, **named))
 
 
 def take_results[T](futures: Sequence[Future[T]]) -> Iterator[T]:

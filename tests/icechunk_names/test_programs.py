@@ -140,10 +140,10 @@ def test_what_is_asynchronous_there_is_so_here():
         assert not isinstance(inner, ours.testing.LatencyStorage)
         storage = ours.testing.LatencyStorage(inner, write_latency_ms=1)
         assert isinstance(storage, ours.Storage)
-        repo = await ours.Repository.create_async(storage)
+        repo = await ours.Repository.create_async(storage=storage)
         session = await repo.writable_session_async("main")
         zarr.create_array(session.store, name="a", data=np.arange(4), chunks=(2,))
-        await session.commit_async("written")
+        await session.commit_async("written", allow_empty=False)
         return (
             [c async for c in session.chunk_coordinates("/a")],
             [info.message async for info in repo.async_ancestry(branch="main")],

@@ -75,6 +75,7 @@ class ArraySchema:
     fill_value: JSON
     attributes: Attributes = field(default_factory=Attributes)
     contiguous: bool = False  # see `ScannedArray`
+    lacks: int = 0  # first axes that the variable has not in its file, each of length 1
 
     @property
     def whole(self) -> bool:
@@ -94,6 +95,7 @@ class ArraySchema:
                 "attribute_dtypes": dict(self.attributes.dtypes),
                 "replaced_attributes": dict(self.attributes.replaced),
                 **({"contiguous": True} if self.contiguous else {}),
+                **({"lacks": self.lacks} if self.lacks else {}),
             },
             allow_nan=False,
         )
@@ -116,6 +118,7 @@ class ArraySchema:
                 replaced={k: (was, now) for k, (was, now) in raw["replaced_attributes"].items()},
             ),
             contiguous=bool(raw.get("contiguous", False)),
+            lacks=int(raw.get("lacks", 0)),
         )
 
     def decode_signature(self, *, stored: bool = True) -> dict[str, Any]:

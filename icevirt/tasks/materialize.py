@@ -184,7 +184,7 @@ class _Assembly:
                     file=url,
                 )
             return decode_whole(schema, tuple(shape), self._read[place])[region]
-        values = self._source.read(place, path, region[self._hybrid.new_axes :])
+        values = self._source.read(place, path, region[self._hybrid.new_axes + schema.lacks :])
         values = refuse_other_dtype(values, dtype, path=path, url=url)
         return values.reshape([part.stop - part.start for part in region])
 

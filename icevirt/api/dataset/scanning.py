@@ -56,6 +56,7 @@ from icevirt.planning.axes.differing import (
 )
 from icevirt.planning.combine.hints import holds_labels
 from icevirt.planning.combine.needs import LackingFacts, resolve_needs
+from icevirt.planning.combine.scalar_steps import with_scalars_as_steps
 from icevirt.planning.remedies import instead, list_names, scan_fix
 from icevirt.planning.schedule.balance_scans import deal_parts, pieces_of
 from icevirt.remedy_notation import change, write_remedy
@@ -209,6 +210,7 @@ def combine_facts(
     def is_referenced(path: str) -> bool:
         return job.options.policy_of(path) is Policy.reference
 
+    facts = with_scalars_as_steps(facts, job.options.concat_dims)
     for _ in range(_ATTEMPTS):
         found = resolve_needs(
             facts,
@@ -219,7 +221,8 @@ def combine_facts(
         )
         if isinstance(found, CatalogFacts):
             _refuse_stored(found, is_referenced)
-            return found
+            # values that lie beside are described as files have them
+            return with_scalars_as_steps(found, job.options.concat_dims)
         _take_facts(executor, job, facts, found)
     raise BuildError(
         "facts that were just taken from files are not in the catalog",

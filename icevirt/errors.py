@@ -205,6 +205,74 @@ class UnauthorizedError(InvalidInputError, code="unauthorized"):
     """A virtual chunk lies outside the prefixes this session was authorized to read."""
 
 
+class InvalidKeyError(InvalidInputError):
+    """A key is none of a Zarr hierarchy; correct it."""
+
+
+class ZarrV2KeyError(InvalidKeyError):
+    """A key is one of Zarr's format 2, which a repository does not hold."""
+
+
+class InvalidPathError(InvalidInputError):
+    """A path is none that a node can have; choose another."""
+
+
+class ChunkIndexError(InvalidInputError):
+    """A chunk's index is none of its array."""
+
+
+class ZeroLengthError(InvalidInputError):
+    """A chunk reference has no bytes; leave it out."""
+
+
+class MetadataError(InvalidInputError):
+    """Metadata of a node or a commit is not valid."""
+
+
+class NotAnArrayError(InvalidInputError):
+    """What was taken for an array is a group."""
+
+
+class LocationError(InvalidInputError):
+    """The location of a virtual chunk can never be read; the message says why."""
+
+
+class NoContainerError(InvalidInputError):
+    """No virtual chunk container covers a location; add one."""
+
+
+class DiffOrderError(InvalidInputError):
+    """One snapshot of a diff is no ancestor of the other."""
+
+
+class EmptyPrefixError(InvalidInputError):
+    """A repository needs a prefix in its bucket."""
+
+
+class FeatureNameError(InvalidInputError):
+    """There is no feature of this name."""
+
+
+class MainBranchError(InvalidInputError):
+    """The branch ``main`` cannot be deleted."""
+
+
+class MoveIntoItselfError(InvalidInputError):
+    """A node cannot be moved into itself."""
+
+
+class MoveParentMissingError(InvalidInputError):
+    """The group that a node would move into does not exist."""
+
+
+class MoveParentNotGroupError(InvalidInputError):
+    """What a node would move into is an array."""
+
+
+class NaiveTimeError(InvalidInputError, TypeError):
+    """A time has no zone, or is no time at all; pass an aware ``datetime``."""
+
+
 class NotFoundError(IcevirtError, LookupError, code="not-found"):
     """A named thing does not exist; check the name.
 
@@ -221,16 +289,56 @@ class RefNotFoundError(NotFoundError, code="ref-not-found"):
     """The repository has no such branch or tag."""
 
 
+class BranchGoneError(RefNotFoundError):
+    """The branch that a session would commit to was deleted in the meantime."""
+
+
 class SnapshotNotFoundError(NotFoundError, code="snapshot-not-found"):
     """The repository has no such snapshot."""
+
+
+class InvalidSnapshotIdError(SnapshotNotFoundError):
+    """A text is not a snapshot id."""
+
+
+class NoSnapshotAtTimeError(SnapshotNotFoundError):
+    """A branch has no snapshot that is old enough."""
+
+
+class NoSnapshotFileError(SnapshotNotFoundError):
+    """The storage has no file of this snapshot."""
 
 
 class NodeNotFoundError(NotFoundError, code="node-not-found"):
     """The snapshot has no such array or group."""
 
 
+class NoManifestFileError(NotFoundError):
+    """The storage has no manifest of this id."""
+
+
 class AlreadyExistsError(IcevirtError, code="already-exists"):
     """Something with this name already exists; choose another name, or allow replacing it."""
+
+
+class BranchExistsError(AlreadyExistsError):
+    """A branch of this name exists."""
+
+
+class TagExistsError(AlreadyExistsError):
+    """A tag of this name exists; tags do not change."""
+
+
+class TagDeletedError(AlreadyExistsError):
+    """A tag of this name was deleted, and its name is not used again."""
+
+
+class DestinationExistsError(AlreadyExistsError):
+    """A move would replace a node."""
+
+
+class NotEmptyError(AlreadyExistsError):
+    """The path of a new repository holds a repository, or something else."""
 
 
 class ConflictError(IcevirtError, code="commit-conflict"):
@@ -245,6 +353,10 @@ class ConflictError(IcevirtError, code="commit-conflict"):
     def actual_parent(self) -> str | None:
         """Id of the snapshot that the branch was at instead."""
         return self.facts.get("actual_parent")
+
+
+class BranchMovedError(ConflictError):
+    """A branch is not where the caller expected it."""
 
 
 class RebaseFailedError(ConflictError, code="rebase-failed"):
@@ -265,12 +377,60 @@ class SessionStateError(IcevirtError, code="session-state"):
     """The session's state does not allow this (already committed, or nothing to commit)."""
 
 
+class NothingToCommitError(SessionStateError):
+    """The session changed nothing."""
+
+
+class InitialAmendError(SessionStateError):
+    """The initial snapshot of a repository cannot be amended; commit instead."""
+
+
+class CommitRefusedError(SessionStateError):
+    """A fork cannot commit; merge it into its session."""
+
+
+class MergeRefusedError(SessionStateError):
+    """Only forks of a session can be merged into it."""
+
+
+class RearrangingError(SessionStateError):
+    """A rearrange session only moves nodes."""
+
+
+class NotRearrangingError(SessionStateError):
+    """Only a rearrange session moves nodes."""
+
+
+class AlreadyUpgradedError(SessionStateError):
+    """The repository has the newest version of the format."""
+
+
+class FeatureDisabledError(SessionStateError):
+    """The owner of the repository disabled this feature."""
+
+
 class NotPickledError(SessionStateError, ValueError):
     """A writable session cannot go to another process; fork it, or commit it first."""
 
 
 class ReadOnlyError(IcevirtError, code="read-only"):
     """The session, store or repository does not accept writes."""
+
+
+class FinishedSessionError(ReadOnlyError):
+    """A session that is read-only, or was committed, cannot commit."""
+
+
+class ReadOnlyForkError(ReadOnlyError):
+    """Only a writable session can be forked."""
+
+
+class ReadOnlyRepositoryError(ReadOnlyError):
+    """The repository accepts no writes: it was made read-only, or has an old format."""
+
+
+class ReadOnlyStorageError(ReadOnlyError):
+    """The storage can only be read, as a web server."""
 
 
 class ReadOnlyStoreError(ReadOnlyError, ValueError):
@@ -281,8 +441,32 @@ class FormatError(IcevirtError, code="format"):
     """A file does not follow the Icechunk format: it is damaged, or a newer client wrote it."""
 
 
+class SpecVersionError(FormatError):
+    """The format's version does not have what was asked for, or is not known here."""
+
+
+class ConfigurationError(FormatError):
+    """The configuration of a repository cannot be read."""
+
+
 class StorageError(IcevirtError, code="storage"):
     """The storage refused or failed; retrying, or repairing the storage, may help."""
+
+
+class NoBucketError(StorageError):
+    """There is no bucket of this name."""
+
+
+class ClockError(StorageError):
+    """The clocks of this machine and of the repository's writers disagree."""
+
+
+class TooManyWritersError(StorageError):
+    """Other writers were faster at every attempt; try again."""
+
+
+class ShortSourceError(StorageError):
+    """A source file ends before the range of a virtual chunk does."""
 
 
 class ObjectNotFoundError(StorageError, code="object-not-found"):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from zarr.abc.store import Store
 
 from icevirt.access.store.keys import chunk_keys
-from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.errors import ChunkIndexError, InvalidInputError, UnsupportedError
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -203,7 +203,7 @@ def chunk_of(node: ArrayNode, index: Sequence[int]) -> tuple[int, ...]:
         -size <= at < size for at, size in zip(index, node.shape, strict=True)
     )
     if not inside:
-        raise InvalidInputError(
+        raise ChunkIndexError(
             "the index lies outside the array",
             do="Pass an index inside its shape, one number for each dimension.",
             path=node.path,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icevirt.connect.urls import PROVIDERS, local_path
-from icevirt.errors import InvalidInputError
+from icevirt.errors import ChunkIndexError, InvalidInputError, LocationError
 from icevirt.model.chunks import (
     END_SECOND,
     FARTHEST,
@@ -150,7 +150,7 @@ def table_of(chunks: Sequence[VirtualChunkSpec], ndim: int) -> ChunkTable:
     """
     bad = next((chunk for chunk in chunks if len(chunk.index) != ndim), None)
     if bad is not None:
-        raise InvalidInputError(
+        raise ChunkIndexError(
             "a chunk's index does not have the array's number of dimensions",
             index=tuple(bad.index),
             ndim=ndim,
@@ -379,7 +379,7 @@ def check_urls(urls: Strings) -> None:
     ends = np.append(at + 3, np.iinfo(np.int64).max)  # of each "://"
     first = ends[np.searchsorted(at, urls.starts[:-1])]
     if (wrong := first > urls.starts[1:]).any():
-        raise InvalidInputError(
+        raise LocationError(
             "the location of a virtual chunk is not a URL",
             do="Write it like 's3://bucket/key' or 'file:///directory/file'.",
             location=urls[int(np.argmax(wrong))],

@@ -27,6 +27,7 @@ from typing import Any
 from icevirt.errors import (
     IcevirtError,
     InvalidInputError,
+    NoBucketError,
     ObjectNotFoundError,
     StorageError,
 )
@@ -238,7 +239,7 @@ def _of_obstore(error: BaseException) -> bool:
 def _missing(text: str, url: str) -> StorageError:
     code = _CODE.search(text)
     if code and code[1] in _NO_BUCKET:
-        return StorageError(
+        return NoBucketError(
             "no such bucket",
             do="Check its name, the endpoint and the region, or create it.",
             url=url,

@@ -14,7 +14,7 @@ from typing import Any
 from icevirt import errors
 from icevirt.errors import IcevirtError
 from icevirt.escaping import escape_line, escape_lines
-from icevirt.icechunk._shims.error_kinds import ADVICE, WORDS, ErrorKind, kind_of
+from icevirt.icechunk._shims.error_kinds import ADVICE, WORDS, ErrorKind, classify
 
 __all__ = [
     "AlreadyExistsError",
@@ -42,12 +42,11 @@ class IcechunkError(IcevirtError):
     code = "unknown"
     _kind: str | None = None
     _ours: type[IcevirtError] | None = None  # what `_class_of` made the class of
-    _name = ""  # of icechunk's class, where it is not that of icevirt's
     _is_plain = False  # made by icechunk's constructor: the message is all there is
 
     def __init__(self, message: str = "", kind: str | None = None) -> None:
         super().__init__(message)
-        self._kind = kind
+        self._kind = kind or ErrorKind.UNKNOWN.value
         self._is_plain = True
 
     @property
@@ -57,8 +56,8 @@ class IcechunkError(IcevirtError):
 
     @property
     def kind(self) -> str:
-        """The code of the failure, of `ErrorKind`; one of icevirt's where icechunk has none."""
-        return self._kind or kind_of(self.code, self.what)[1]
+        """The code of the failure, of `ErrorKind`."""
+        return self._kind or classify(self._ours or type(self))[1].value
 
     def __str__(self) -> str:
         return " ".join(filter(None, (super().__str__(), ADVICE.get(self.kind))))
@@ -80,7 +79,7 @@ class IcechunkError(IcevirtError):
         """Pickle as icevirt's error does, and become icechunk's again."""
         _, (kind, *parts) = super().__reduce__()
         state = {"_kind": self._kind, "_is_plain": self._is_plain}
-        return _restore, (self._ours or kind, self._name, *parts), state
+        return _restore, (self._ours or kind, type(self).__name__, *parts), state
 
 
 class ConflictError(IcechunkError, errors.ConflictError):
@@ -97,7 +96,7 @@ class ConflictError(IcechunkError, errors.ConflictError):
     ) -> None:
         ids = (f'Some("{x}")' if x else "None" for x in (expected_parent, actual_parent))
         default = "Failed to commit, expected parent: {}, actual parent: {}".format(*ids)
-        super().__init__(message or default, kind)
+        super().__init__(message or default, kind or ErrorKind.COMMIT_CONFLICT.value)
         self.facts = {"expected_parent": expected_parent, "actual_parent": actual_parent}
 
     def __repr__(self) -> str:
@@ -118,7 +117,7 @@ class RebaseFailedError(ConflictError, errors.RebaseFailedError):
         kind: str | None = None,
     ) -> None:
         default = f"Rebase failed on snapshot {snapshot}: {len(conflicts)} conflicts found"
-        super().__init__(None, None, message or default, kind)
+        super().__init__(None, None, message or default, kind or ErrorKind.REBASE_FAILED.value)
         self.facts = {"snapshot": snapshot, "conflicts": list(conflicts)}
 
     def __repr__(self) -> str:
@@ -196,16 +195,6 @@ class InternalError(IcechunkError):
     """Never raised: what icevirt does not expect is an error of Python's, with its traceback."""
 
 
-_OWN = {
-    IcechunkError,
-    *(value for value in map(globals().get, __all__) if isinstance(value, type)),
-}
-_OF: dict[type[IcevirtError], type[IcechunkError]] = {
-    IcevirtError: IcechunkError,
-    **{getattr(errors, kind.__name__): kind for kind in _OWN if hasattr(errors, kind.__name__)},
-}
-
-
 def become_icechunks(error: IcevirtError, *, reading: bool = False) -> None:
     """Make an error of icevirt's one of icechunk's, in place.
 
@@ -215,9 +204,9 @@ def become_icechunks(error: IcevirtError, *, reading: bool = False) -> None:
     """
     if not isinstance(error, IcechunkError):
         hides = reading and isinstance(error, errors.NotFoundError)
-        name = "IcechunkError" if hides else kind_of(error.code, error.what)[0]
-        error.__class__ = _class_of(type(error), name)
+        name = "IcechunkError" if hides else classify(type(error))[0]
         error.add_note(f"icevirt.errors.{type(error).__name__}: {error.code}")
+        error.__class__ = _class_of(type(error), name)
 
 
 _MADE: dict[tuple[type[IcevirtError], str], type[IcechunkError]] = {}
@@ -225,19 +214,17 @@ _MADE: dict[tuple[type[IcevirtError], str], type[IcechunkError]] = {}
 
 def _class_of(ours: type[IcevirtError], name: str) -> type[IcechunkError]:
     """Return the class that an error becomes: icechunk's alone, or both where ours says more."""
-    home = next(each for each in ours.__mro__ if each in _OF)
-    base = _OF[home] if not name else globals()[name]
-    if home is ours and base is _OF[home]:
+    base: type[IcechunkError] = globals()[name]
+    if issubclass(base, ours) and classify(base) == classify(ours):
         return base
+    bases = (base,) if issubclass(base, ours) else (base, ours)
     body = {
         "code": ours.code,
         "__doc__": ours.__doc__,
         "__module__": __name__,
-        "_name": name,
         "_ours": ours,
     }
-    made = type(base.__name__ if name else ours.__name__, (base, ours), body)
-    return _MADE.setdefault((ours, name), made)
+    return _MADE.setdefault((ours, name), type(name, bases, body))
 
 
 def _restore(  # noqa: PLR0917 - the parts of a pickle

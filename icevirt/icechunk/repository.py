@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import (
+    AlreadyUpgradedError,
+    EmptyPrefixError,
+    InvalidInputError,
+    NoBucketError,
+    RepositoryNotFoundError,
+)
 from icevirt.escaping import escape_lines
 from icevirt.icechunk._shims import logs
 from icevirt.icechunk._shims.classes import AsyncTwin, each, guard, raises_icechunks
@@ -135,7 +142,7 @@ class Repository(engine.Repository):
         del attribution
         logs.log("debug", "Creating Repository")
         if getattr(storage, "is_bucket_root", False):
-            raise InvalidInputError(
+            raise EmptyPrefixError(
                 "a repository cannot be created at an empty prefix", do="Pass a prefix."
             )
         return super().create(
@@ -158,7 +165,8 @@ class Repository(engine.Repository):
         """Open an existing repository; ``attribution`` is not used."""
         del attribution
         _warn_of_none(authorize_virtual_chunk_access)
-        return super().open(storage, config, authorize_virtual_chunk_access, **more)
+        with _without_bucket():
+            return super().open(storage, config, authorize_virtual_chunk_access, **more)
 
     @classmethod
     def open_or_create(  # type: ignore[override]  # noqa: PLR0917 - icechunk's arguments
@@ -186,7 +194,10 @@ class Repository(engine.Repository):
     def exists(storage: StorageLike, storage_settings: Any = None) -> bool:
         """Return whether a repository exists there; settings belong to the storage."""
         del storage_settings
-        return engine.Repository.exists(storage)
+        try:
+            return engine.Repository.exists(storage)
+        except NoBucketError:
+            return False
 
     @staticmethod
     def fetch_spec_version(
@@ -194,7 +205,10 @@ class Repository(engine.Repository):
     ) -> SpecVersion | None:
         """Return the version of the format; None without a repository."""
         del storage_settings
-        found = engine.Repository.fetch_spec_version(storage)
+        try:
+            found = engine.Repository.fetch_spec_version(storage)
+        except NoBucketError:
+            return None
         return None if found is None else SpecVersion(found)
 
     @property
@@ -207,7 +221,8 @@ class Repository(engine.Repository):
         """Return the persisted configuration. Raises ``RepositoryNotFoundError``."""
         from icevirt.icechunk.config import RepositoryConfig
 
-        found = engine.Repository.fetch_config(storage)
+        with _without_bucket():
+            found = engine.Repository.fetch_config(storage)
         return None if found is None else RepositoryConfig.of(found)
 
     @property
@@ -322,6 +337,17 @@ class Repository(engine.Repository):
         return found.native_bytes
 
 
+@contextmanager
+def _without_bucket() -> Iterator[None]:
+    """Say that there is no repository where there is no bucket, as icechunk does."""
+    try:
+        yield
+    except NoBucketError as error:
+        raise RepositoryNotFoundError(
+            f"no repository: {error.what}", do=error.do, **error.facts
+        ) from error
+
+
 def _version(given: Any) -> int:
     if given is not None and not isinstance(given, int):
         raise InvalidInputError(f"Couldn't parse a valid version from {given!r}", do="Pass 1 or 2.")
@@ -359,6 +385,10 @@ def upgrade_icechunk_repository(
     """Upgrade a V1 repository in place, and open it again."""
     from icevirt.api import repository as upgrades
 
+    if repo.spec_version == SpecVersion.current():
+        raise AlreadyUpgradedError(
+            "this repository has the newest version of the format", do="Go on with it as it is."
+        )
     upgraded = upgrades.upgrade_icechunk_repository(
         repo,
         dry_run=dry_run,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from itertools import batched
 from typing import TYPE_CHECKING, Any
 
-from icevirt.errors import InvalidInputError, ReadOnlyError
+from icevirt.errors import InvalidInputError, ReadOnlyForkError
 from icevirt.escaping import escape_line
 from icevirt.icechunk._shims import logs
 from icevirt.icechunk._shims.classes import AsyncTwin, raises_icechunks
@@ -152,7 +152,7 @@ class Session(engine.Session):
     def fork(self) -> ForkSession:
         """Return a session that pickles, for a worker to write with, and to `merge` afterwards."""
         if self.read_only:
-            raise ReadOnlyError(
+            raise ReadOnlyForkError(
                 "only a writable session can be forked", do="Open one with writable_session."
             )
         made = super().fork()

@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import NoReturn
 
-from icevirt.errors import ReadOnlyError
+from icevirt.errors import ReadOnlyRepositoryError
 from icevirt.redaction import without_secrets
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -69,7 +69,7 @@ class OldFormat:
         Raises:
             ReadOnlyError: Always.
         """
-        raise ReadOnlyError(self.what, do=self.do)
+        raise ReadOnlyRepositoryError(self.what, do=self.do)
 
 
 class OldFormatWarning(UserWarning):

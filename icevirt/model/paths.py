@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from urllib.parse import quote_from_bytes
 
-from icevirt.errors import InvalidInputError, check
+from icevirt.errors import InvalidPathError, check
 
 ROOT = "/"
 _NO_NAMES = frozenset(("", ".", ".."))
@@ -36,7 +36,7 @@ def canonical(path: str) -> str:
     if not inner:
         return ROOT
     if not _NO_NAMES.isdisjoint(inner.split("/")):
-        raise InvalidInputError(
+        raise InvalidPathError(
             "this is not a valid node path",
             do="Segments must not be empty, '.' or '..'.",
             path=path,
@@ -55,7 +55,7 @@ def creatable(path: str) -> str:
         return path
     for segment in path.split("/")[1:]:
         if why := problem(segment):
-            raise InvalidInputError(
+            raise InvalidPathError(
                 f"not a valid name for a node: {why}",
                 do="Choose another name.",
                 path=path,

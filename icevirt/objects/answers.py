@@ -18,7 +18,13 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from weakref import WeakSet
 
-from icevirt.errors import InvalidInputError, ObjectNotFoundError, StaleReferenceError, StorageError
+from icevirt.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    ShortSourceError,
+    StaleReferenceError,
+    StorageError,
+)
 from icevirt.remedy_notation import write_code, write_remedy
 
 if TYPE_CHECKING:
@@ -181,7 +187,7 @@ def not_found(url: str, *, reason: str = "") -> ObjectNotFoundError:
 
 def too_short(url: str, *, offset: int, expected: int, available: int) -> StorageError:
     """Return the error of an object that ends before a chunk does."""
-    return StorageError(
+    return ShortSourceError(
         "the source file of a virtual chunk ends too early",
         do=UPDATE,
         location=url,

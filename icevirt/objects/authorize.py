@@ -23,7 +23,7 @@ from icevirt.connect.container import endpoint_of, without_server
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
-from icevirt.errors import Fix, InvalidInputError, UnauthorizedError
+from icevirt.errors import Fix, InvalidInputError, NoContainerError, UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -219,7 +219,7 @@ class Authorizer:
 
 
 def _no_container(location: str, hint: str) -> InvalidInputError:
-    return InvalidInputError(
+    return NoContainerError(
         "no virtual chunk container of this repository covers the location of a virtual chunk",
         do=write_remedy(
             f"{hint}, with `repo.config.set_virtual_chunk_container(...)` and"

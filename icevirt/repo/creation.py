@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from icevirt.errors import AlreadyExistsError, InvalidInputError
+from icevirt.errors import AlreadyExistsError, InvalidInputError, NotEmptyError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.config.document import persistable
 from icevirt.model.json import JSONObject
@@ -70,9 +70,15 @@ def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
     return repo_updates.initialize(now, info.config, flushed_at=at)
 
 
+def refuse_only_readable(storage: Storage) -> None:
+    """Refuse a storage that takes no writes, before any request. Raises ``ReadOnlyError``."""
+    if (refuse := getattr(storage, "refuse_writes", None)) is not None:
+        refuse()
+
+
 def already_exists(storage: Storage) -> AlreadyExistsError:
     """Return the error of creating a repository where one exists."""
-    return AlreadyExistsError(
+    return NotEmptyError(
         "a repository already exists at this path",
         do="Open it with `Repository.open`, or choose another path.",
         repo=storage.url,
@@ -106,7 +112,7 @@ def _refuse_unless(storage: Storage, is_ours: Callable[[str], bool]) -> None:
     else:
         if path or not storage.exists():
             return
-    raise AlreadyExistsError(
+    raise NotEmptyError(
         "this path holds something that is not a repository",
         do="Choose an empty or new path, or clear this one.",
         repo=storage.url,

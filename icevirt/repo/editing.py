@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError, check
+from icevirt.errors import (
+    MetadataError,
+    ReadOnlyError,
+    RearrangingError,
+    SessionStateError,
+    check,
+)
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, Snapshot
@@ -203,12 +209,12 @@ class Editing(View):
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _area(self) -> ChangeSet:
+    def _area(self, refusal: type[ReadOnlyError] = ReadOnlyError) -> ChangeSet:
         """Return the staging area, which is about to change or to be committed."""
         from icevirt.repo.commits.change_set import ChangeSet
 
         if self.read_only:
-            raise ReadOnlyError(
+            raise refusal(
                 "this session is read-only",
                 do="Open a new one with `repo.writable_session(branch)`; a session is read-only "
                 "after its commit.",
@@ -240,7 +246,7 @@ class Editing(View):
         """Return the staging area for a change that is not a move."""
         area = self._area()
         if self._mode is SessionMode.rearrange:
-            raise SessionStateError(
+            raise RearrangingError(
                 "a rearrange session only moves nodes",
                 do="Commit it, and make other changes in `repo.writable_session(branch)`.",
             )
@@ -258,7 +264,7 @@ class Editing(View):
         path = paths.canonical(path)
         found = validation.check_metadata(path, zarr_json, any_codec=self._any_codec)
         if found != kind:
-            raise InvalidInputError(
+            raise MetadataError(
                 f"the metadata belongs to another kind of node: {found}",
                 do=f"Pass metadata whose node_type is {kind!r}.",
                 path=path,

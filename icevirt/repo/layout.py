@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from icevirt.errors import FormatError, SnapshotNotFoundError
+from icevirt.errors import FormatError, InvalidSnapshotIdError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 
 REPO = "repo"
@@ -59,7 +59,7 @@ def snapshot_id(text: str) -> ObjectId12:
     try:
         return ObjectId12.parse(text)
     except (TypeError, ValueError) as error:
-        raise SnapshotNotFoundError(
+        raise InvalidSnapshotIdError(
             "not a snapshot id",
             do="An id has 20 letters and digits; list them with `repo.ancestry(branch=...)`.",
             snapshot=text,

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from icevirt.errors import (
     NotListableError,
     ObjectNotFoundError,
-    ReadOnlyError,
+    ReadOnlyRepositoryError,
     RepositoryNotFoundError,
     StorageError,
+    TooManyWritersError,
 )
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary
@@ -190,7 +191,7 @@ class RepoInfoFile:
             if (after := self.swap(current, *edits, held=held)) is not None:
                 return result, after
             pause(count)
-        raise StorageError(
+        raise TooManyWritersError(
             "other writers changed the repository before every attempt of this one",
             do=do,
             tries=_TRIES,
@@ -350,7 +351,7 @@ def refuse_read_only(info: RepoInfo) -> None:
     if info.old is not None:
         info.old.refuse()
     if info.status.availability is not RepoAvailability.online:
-        raise ReadOnlyError(
+        raise ReadOnlyRepositoryError(
             "the repository was made read-only",
             do="Make it writable again: repo.set_status(RepoStatus(RepoAvailability.online)).",
             reason=info.status.limited_availability_reason,

@@ -100,6 +100,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
         from icevirt.repo import creation
 
         root = storage_of(storage)
+        creation.refuse_only_readable(root)
         if RepoInfoFile(root).find() is not None:
             raise creation.already_exists(root)
         if check_clean_root:

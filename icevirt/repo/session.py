@@ -10,7 +10,16 @@ from functools import reduce
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from icevirt.errors import ConflictError, NotPickledError, SessionStateError, check
+from icevirt.errors import (
+    CommitRefusedError,
+    ConflictError,
+    FinishedSessionError,
+    MergeRefusedError,
+    NothingToCommitError,
+    NotPickledError,
+    NotRearrangingError,
+    check,
+)
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model import paths
 from icevirt.model.snapshot import Snapshot
@@ -91,7 +100,7 @@ class Session(Editing, Pictured):
                 other.snapshot_id,
                 other.assets.storage.url,
             ):
-                raise SessionStateError(
+                raise MergeRefusedError(
                     "only forks of this session can be merged into it",
                     do="Merge forks before a rebase, into the session that they came from.",
                     session=self.snapshot_id,
@@ -112,7 +121,7 @@ class Session(Editing, Pictured):
         """
         area = self._area()
         if self._mode is not SessionMode.rearrange:
-            raise SessionStateError(
+            raise NotRearrangingError(
                 "nodes can only be moved in a rearrange session",
                 do="Commit this session, and open `repo.rearrange_session(branch)`.",
             )
@@ -223,13 +232,13 @@ class Session(Editing, Pictured):
     # -- inside ------------------------------------------------------------------------------
 
     def _on_branch(self) -> str:
-        self._area()
+        self._area(FinishedSessionError)
         assert self._branch is not None
         return self._branch
 
     def _refuse_nothing(self, *, allow_empty: bool) -> None:
         if self._area().is_empty() and not allow_empty:
-            raise SessionStateError(
+            raise NothingToCommitError(
                 "there is nothing to commit", do="Change something, or pass allow_empty=True."
             )
 
@@ -292,7 +301,7 @@ class ForkSession(Session):
         self._settle(self._base, self._area().undone())
 
     def _on_branch(self) -> str:
-        raise SessionStateError(
+        raise CommitRefusedError(
             "a fork cannot commit",
             do="Merge it into the session it came from, `session.merge(fork)`, and commit that.",
         )

@@ -18,7 +18,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import NotAnArrayError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -183,7 +183,7 @@ class View:
         """
         node = self.node(path)
         if not isinstance(node, ArrayNode):
-            raise InvalidInputError(
+            raise NotAnArrayError(
                 "this is a group, not an array",
                 do="Pass the path of an array below it.",
                 path=node.path,

@@ -35,7 +35,7 @@ from icevirt.errors import (
     InvalidInputError,
     NotListableError,
     ObjectNotFoundError,
-    ReadOnlyError,
+    ReadOnlyStorageError,
     StorageError,
 )
 from icevirt.model.config.containers import ObjectStoreConfig
@@ -397,15 +397,15 @@ class HttpStorage(ObjectReading):
             prefix=prefix or after,
         )
 
-    def _refuse(self, *_args: object, **_options: object) -> Never:
+    def refuse_writes(self, *_args: object, **_options: object) -> Never:
         """Raise ``ReadOnlyError``."""
-        raise ReadOnlyError(
+        raise ReadOnlyStorageError(
             "a repository on a web server can only be read",
             do="Write to the storage behind the server.",
             url=self.url,
         )
 
-    put = put_if = delete = delete_many = delete_below = _refuse
+    put = put_if = delete = delete_many = delete_below = refuse_writes
 
 
 def http_storage(

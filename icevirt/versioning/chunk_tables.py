@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import ChunkIndexError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.indices import counts_up
@@ -313,7 +313,7 @@ def index_row(name: str, value: Sequence[int], ndim: int, path: str) -> NDArray[
         row = np.empty(0, np.object_)
     is_integer = row.dtype.kind in "iu" or not row.size
     if row.shape != (ndim,) or not is_integer:
-        raise InvalidInputError(
+        raise ChunkIndexError(
             f"{name} must have one integer per dimension",
             do=f"Pass {ndim} numbers.",
             path=path,

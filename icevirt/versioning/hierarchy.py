@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import AlreadyExistsError, ConflictError, InvalidInputError, NodeNotFoundError
+from icevirt.errors import (
+    AlreadyExistsError,
+    ChunkIndexError,
+    ConflictError,
+    DestinationExistsError,
+    InvalidInputError,
+    MoveIntoItselfError,
+    MoveParentMissingError,
+    MoveParentNotGroupError,
+    NodeNotFoundError,
+)
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
@@ -223,16 +233,16 @@ def move(nodes: Nodes, source: str, target: str) -> dict[str, str]:
     inside = source.rstrip("/") + "/"
     do, facts = "Choose another path.", {"path": source, "to": target}
     if (target + "/").startswith(inside):
-        raise InvalidInputError("a node cannot be moved into itself", do=do, **facts)
+        raise MoveIntoItselfError("a node cannot be moved into itself", do=do, **facts)
     if target in nodes:
-        raise AlreadyExistsError("the destination already exists", do=do, **facts)
+        raise DestinationExistsError("the destination already exists", do=do, **facts)
     above = nodes.get(paths.parent(target))
     if isinstance(above, ArrayNode):
-        raise InvalidInputError(
+        raise MoveParentNotGroupError(
             "the destination of a move lies in what is an array, not a group", do=do, **facts
         )
     if above is None:
-        raise InvalidInputError(
+        raise MoveParentMissingError(
             "the destination group of a move must exist",
             do="Create that group in a writable session and commit it first.",
             **facts,
@@ -305,7 +315,7 @@ def _map(
         target = target.astype(np.int64)
         if ((target >= 0) & (target < np.array(node.num_chunks, np.int64))).all():
             return rows, target
-    raise InvalidInputError(
+    raise ChunkIndexError(
         "a chunk would leave the array's chunk grid",
         do="Return an index inside the grid, or None; or resize the array first.",
         path=node.path,

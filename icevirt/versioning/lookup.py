@@ -13,9 +13,11 @@ from icevirt.remedy_notation import write_code, write_remedy
 _NAMED = 10  # branches or tags in an error
 
 
-def branch_tip(info: RepoInfo, branch: str) -> ObjectId12:
-    """Return the snapshot a branch points at. Raises ``RefNotFoundError``."""
-    return _ref(info.branches, branch, "branch")
+def branch_tip(
+    info: RepoInfo, branch: str, refusal: type[RefNotFoundError] = RefNotFoundError
+) -> ObjectId12:
+    """Return the snapshot a branch points at. Raises ``RefNotFoundError``, or ``refusal``."""
+    return _ref(info.branches, branch, "branch", refusal)
 
 
 def tag_target(info: RepoInfo, tag: str) -> ObjectId12:
@@ -98,13 +100,18 @@ def reachable(
             at = found.parent_id
 
 
-def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:
+def _ref(
+    refs: Mapping[str, ObjectId12],
+    name: str,
+    kind: str,
+    refusal: type[RefNotFoundError] = RefNotFoundError,
+) -> ObjectId12:
     if (target := refs.get(name)) is None:
         from shlex import quote
 
         more = f" and {len(refs) - _NAMED:,} more" if len(refs) > _NAMED else ""
         there = ", ".join(sorted(refs)[:_NAMED]) + more
-        raise RefNotFoundError(
+        raise refusal(
             f"no such {kind}",
             do=write_remedy(
                 f"The repository has {there or f'no {kind}'}. To create it: ",

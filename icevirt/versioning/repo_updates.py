@@ -13,10 +13,16 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate
 
 from icevirt.errors import (
-    AlreadyExistsError,
+    BranchExistsError,
+    BranchGoneError,
+    BranchMovedError,
     ConflictError,
-    InvalidInputError,
-    SessionStateError,
+    FeatureDisabledError,
+    FeatureNameError,
+    MainBranchError,
+    MetadataError,
+    TagDeletedError,
+    TagExistsError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model import updates as kinds
@@ -81,7 +87,7 @@ def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
         RefNotFoundError: There is no such branch.
         ConflictError: It moved.
     """
-    if (tip := branch_tip(info, branch)) != base:
+    if (tip := branch_tip(info, branch, BranchGoneError)) != base:
         raise ConflictError(
             f"the branch {branch!r} moved since this session began",
             do="Open a new session at its tip and repeat the changes.",
@@ -138,7 +144,7 @@ def create_branch(info: RepoInfo, branch: str, snapshot: ObjectId12) -> _Step:
     """Create a branch at a snapshot."""
     find_snapshot(info, snapshot)
     if branch in info.branches:
-        raise AlreadyExistsError(
+        raise BranchExistsError(
             "a branch of this name exists",
             do="Choose another name, or move it with `reset_branch`.",
             branch=branch,
@@ -161,7 +167,7 @@ def reset_branch(
     find_snapshot(info, snapshot)
     tip = branch_tip(info, branch)
     if expected is not None and tip != expected:
-        raise ConflictError(
+        raise BranchMovedError(
             f"the branch {branch!r} is not where it was expected",
             do="Check its new tip, then reset it with that tip as `from_snapshot_id`.",
             branch=branch,
@@ -176,7 +182,7 @@ def reset_branch(
 def delete_branch(info: RepoInfo, branch: str) -> _Step:
     """Delete a branch; its snapshots stay until they are garbage."""
     if branch == MAIN:
-        raise InvalidInputError(
+        raise MainBranchError(
             "the branch 'main' cannot be deleted",
             do=write_remedy(
                 "To point it elsewhere: ",
@@ -195,12 +201,11 @@ def delete_branch(info: RepoInfo, branch: str) -> _Step:
 def create_tag(info: RepoInfo, tag: str, snapshot: ObjectId12) -> _Step:
     """Create a tag; a name is used once, even if its tag was deleted."""
     find_snapshot(info, snapshot)
-    if tag in info.tags or tag in info.deleted_tags:
-        raise AlreadyExistsError(
-            "a tag of this name exists, or existed and was deleted",
-            do="Choose another name: tags are immutable.",
-            tag=tag,
-        )
+    do = "Choose another name: tags are immutable."
+    if tag in info.tags:
+        raise TagExistsError("a tag of this name exists", do=do, tag=tag)
+    if tag in info.deleted_tags:
+        raise TagDeletedError("a tag of this name existed and was deleted", do=do, tag=tag)
     return info._replace(tags=plus(info.tags, tag, snapshot)), kinds.TagCreated(tag)
 
 
@@ -271,7 +276,7 @@ def flags_of(info: RepoInfo) -> list[FeatureFlag]:
 def refuse_disabled(info: RepoInfo, name: str) -> None:
     """Check that a feature may be used. Raises ``SessionStateError``."""
     if _setting(info, FEATURE_IDS[name]) is False:
-        raise SessionStateError(
+        raise FeatureDisabledError(
             f"{name} is disabled in this repository",
             do=f"Its owner can enable it: repo.set_feature_flag({name!r}, True).",
         )
@@ -290,7 +295,7 @@ def guard(name: str, edit: Edit) -> Edit:
 def set_flag(name: str, setting: bool | None) -> Edit:
     """Switch a feature on or off, or back to its default. Raises ``InvalidInputError``."""
     if (key := FEATURE_IDS.get(name)) is None:
-        raise InvalidInputError(
+        raise FeatureNameError(
             "unknown feature", do=f"Use one of {sorted(FEATURE_IDS)}.", name=name
         )
 
@@ -318,7 +323,7 @@ def as_json(metadata: Mapping[str, Any]) -> JSONObject:
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
         document: JSONObject = json.loads(text.encode())  # whose strings are UTF-8, too
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(
+        raise MetadataError(
             f"metadata must be JSON: {error}",
             do="Use strings, finite numbers, true, false, null, lists and mappings of these.",
         ) from error

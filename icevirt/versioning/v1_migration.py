@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from icevirt.errors import ConflictError, FormatError
+from icevirt.errors import ConflictError, FormatError, SpecVersionError
 from icevirt.ids import ObjectId12
 from icevirt.model import updates as kinds
 from icevirt.model.config.document import persistable
@@ -46,7 +46,7 @@ def refuse_v1(info: RepoInfo, what: str) -> None:
     if info.old is not None:
         info.old.refuse()
     if info.spec_version == 1:
-        raise FormatError(
+        raise SpecVersionError(
             f"this repository has the V1 format, and {what} needs the V2 format",
             do="Upgrade it: icevirt.upgrade_icechunk_repository(repo, dry_run=False).",
         )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from icevirt.errors import FormatError
+from icevirt.errors import ConfigurationError, FormatError
 from icevirt.model.json import MAX_DEPTH, JSONObject, refuse_deep
 
 _KINDS = {
@@ -198,7 +198,7 @@ _LONGEST = 500  # characters of a cause: hostile values are repeated in it
 
 
 def _damage(cause: str) -> FormatError:
-    return FormatError(
+    return ConfigurationError(
         "the configuration of this repository, config.yaml, cannot be read",
         do="Repair this file, or remove it to use the defaults.",
         cause=" ".join(cause[:_LONGEST].split()),

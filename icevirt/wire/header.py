@@ -25,7 +25,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.errors import FormatError
+from icevirt.errors import FormatError, SpecVersionError
 from icevirt.ids import ObjectId12
 from icevirt.version import __version__
 
@@ -137,7 +137,7 @@ def _check_header(view: memoryview, kind: FileKind) -> int:
     _check_magic(view, file=kind.name)
     spec_version, found, compression = view[FIELDS["spec_version"][0] : SIZE]
     if spec_version not in READABLE:
-        raise FormatError(
+        raise SpecVersionError(
             "this icevirt does not support the spec version of the file",
             do="Upgrade icevirt.",
             file=kind.name,

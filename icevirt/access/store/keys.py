@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.errors import InvalidInputError, InvalidKeyError, UnsupportedError, ZarrV2KeyError
 from icevirt.model import paths
 from icevirt.model.snapshot import ArrayNode, Node
 
 METADATA = "zarr.json"
 CHUNK = "c"
+_OF_V2 = frozenset({".zarray", ".zgroup", ".zattrs", ".zmetadata"})
 _U32 = 0xFFFFFFFF
 
 
@@ -70,7 +71,8 @@ def parse_writable(key: str) -> Key:
         InvalidInputError: No zarr v3 key is spelt like this.
     """
     if (found := parse(key)) is None:
-        raise InvalidInputError(
+        refusal = ZarrV2KeyError if key.rpartition("/")[2] in _OF_V2 else InvalidKeyError
+        raise refusal(
             "not a valid key of a zarr v3 hierarchy",
             do="Keys are like 'group/array/zarr.json' and 'group/array/c/0/1'; write with"
             " zarr_format=3 and the default chunk key encoding.",

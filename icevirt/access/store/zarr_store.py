@@ -16,7 +16,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from icevirt.access.store import keys
 from icevirt.access.store.keys import ChunkKey, MetadataKey, parse
 from icevirt.access.store.reading import SessionReader
-from icevirt.errors import InvalidInputError, ReadOnlyError, ReadOnlyStoreError
+from icevirt.errors import InvalidInputError, InvalidKeyError, ReadOnlyError, ReadOnlyStoreError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import OnStale, Staleness, Verification
@@ -423,7 +423,7 @@ class IcevirtStore(Store):
         """
         named = parse(key)
         if not isinstance(named, ChunkKey):
-            raise InvalidInputError("not a chunk key", do="Write it like 'array/c/0/1'.", key=key)
+            raise InvalidKeyError("not a chunk key", do="Write it like 'array/c/0/1'.", key=key)
         self.set_virtual_refs_arr(
             named.path,
             (1,) * len(named.chunk),

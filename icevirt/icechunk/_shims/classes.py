@@ -88,7 +88,8 @@ def guard(function: Callable[..., Any], *, reading: bool = False) -> Callable[..
     def call(*args: Any, **kwargs: Any) -> Any:
         with icechunks_errors(reading=reading):
             found = function(*args, **kwargs)
-            return _each(found, reading=reading) if inspect.isgenerator(found) else found
+            is_lazy = inspect.isgenerator(found) or isinstance(found, map)
+            return _each(found, reading=reading) if is_lazy else found
 
     return wraps(function)(call)
 

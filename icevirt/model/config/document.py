@@ -15,7 +15,14 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
-from icevirt.errors import FormatError, IcevirtError, StorageError, check, refuse_other
+from icevirt.errors import (
+    ConfigurationError,
+    FormatError,
+    IcevirtError,
+    StorageError,
+    check,
+    refuse_other,
+)
 from icevirt.redaction import redact
 
 if TYPE_CHECKING:
@@ -79,7 +86,7 @@ def merge_documents(
 
 def unusable(setting: str, reason: str) -> FormatError:
     """Return the error of a persisted setting that is not what the format says."""
-    return FormatError(
+    return ConfigurationError(
         "the configuration of the repository holds a setting that is not valid",
         do="If a newer client wrote it, upgrade icevirt. Otherwise set it again with the client"
         " that wrote it; in a V1 repository, edit `config.yaml`.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import ChunkIndexError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.indices import all_inside, inside
@@ -256,7 +256,7 @@ def check_grid(node: ArrayNode, index: NDArray[np.integer]) -> None:
     check_index(node, index)
     if not all_inside(index, node.num_chunks):
         outside = ~inside(index, node.num_chunks)
-        raise InvalidInputError(
+        raise ChunkIndexError(
             "a chunk lies outside the array's chunk grid",
             do="Resize the array first.",
             path=node.path,
@@ -274,7 +274,7 @@ def check_index(node: ArrayNode, index: NDArray[np.integer]) -> None:
     ndim = len(node.num_chunks)
     is_integer = index.dtype.kind in "iu" or not index.size
     if index.ndim != 2 or index.shape[1] != ndim or not is_integer:
-        raise InvalidInputError(
+        raise ChunkIndexError(
             "chunk indices do not have the array's number of dimensions",
             do=f"Pass an integer array of shape (k, {ndim}).",
             path=node.path,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icevirt.errors import ConflictError, RebaseFailedError, SessionStateError
+from icevirt.errors import ConflictError, InitialAmendError, RebaseFailedError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
@@ -198,7 +198,7 @@ def amend(draft: SessionCommit, branch: str) -> Snapshot:
     refuse_v1(found, "amending a commit")
     tip = lookup.find_snapshot(found, previous)
     if tip.parent_id is None:
-        raise SessionStateError(
+        raise InitialAmendError(
             "the initial snapshot of a repository cannot be amended",
             do="Commit instead.",
             branch=branch,

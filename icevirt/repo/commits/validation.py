@@ -12,7 +12,14 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
-from icevirt.errors import InvalidInputError, check, refuse_no_text
+from icevirt.errors import (
+    InvalidInputError,
+    MetadataError,
+    NoContainerError,
+    ZeroLengthError,
+    check,
+    refuse_no_text,
+)
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.containers import first_uncovered, prefixes_of
 from icevirt.model.config.document import RepositoryConfig
@@ -36,7 +43,7 @@ def check_metadata(path: str, zarr_json: bytes, *, any_codec: bool = False) -> s
     document = _load(path, zarr_json)
     kind = document.get("node_type")
     if document.get("zarr_format") != 3 or kind not in ("group", "array"):
-        raise InvalidInputError(
+        raise MetadataError(
             "not the metadata of a zarr v3 group or array",
             do=_REMEDY,
             path=path,
@@ -48,7 +55,7 @@ def check_metadata(path: str, zarr_json: bytes, *, any_codec: bool = False) -> s
     except InvalidInputError:
         raise
     except Exception as error:  # zarr raises many kinds
-        raise InvalidInputError(
+        raise MetadataError(
             f"zarr rejects this metadata: {error}", do=_REMEDY, path=path
         ) from error
     if kind == "array":
@@ -60,18 +67,16 @@ def _load(path: str, zarr_json: bytes) -> dict[str, Any]:
     try:
         document = loads(zarr_json, nan=False)
     except NaNError as error:
-        raise InvalidInputError(
+        raise MetadataError(
             f"the metadata holds a bare {error}, which is not JSON",
             do="Write datasets with icevirt.xarray.to_icechunk, which keeps such numbers; or leave"
             ' the attribute out, or write text: "NaN" or "Infinity".',
             path=path,
         ) from error
     except ValueError as error:
-        raise InvalidInputError(
-            f"the metadata is not JSON: {error}", do=_REMEDY, path=path
-        ) from error
+        raise MetadataError(f"the metadata is not JSON: {error}", do=_REMEDY, path=path) from error
     if not isinstance(document, dict):
-        raise InvalidInputError("the metadata is not a JSON object", do=_REMEDY, path=path)
+        raise MetadataError("the metadata is not a JSON object", do=_REMEDY, path=path)
     return document
 
 
@@ -113,9 +118,9 @@ def any_grid() -> Iterator[None]:
 def _check_array(path: str, document: dict[str, Any]) -> None:
     facts = grid_facts(document)
     if any(not 0 <= edge <= _I64 for edge in facts.shape):
-        raise InvalidInputError("the shape is out of range", path=path, shape=facts.shape)
+        raise MetadataError("the shape is out of range", path=path, shape=facts.shape)
     if any(chunks > _U32 for chunks in facts.num_chunks):
-        raise InvalidInputError(
+        raise MetadataError(
             "an axis has more chunks than the format can number",
             do="Use larger chunks.",
             path=path,
@@ -123,7 +128,7 @@ def _check_array(path: str, document: dict[str, Any]) -> None:
         )
     names = facts.dimension_names
     if names is not None and len(names) != len(facts.shape):
-        raise InvalidInputError(
+        raise MetadataError(
             "the number of dimension names differs from the number of dimensions",
             do="Give a name or null for each dimension.",
             path=path,
@@ -136,7 +141,7 @@ def _check_array(path: str, document: dict[str, Any]) -> None:
     named = encoding if isinstance(encoding, dict) else {"name": encoding}
     separator = (named.get("configuration") or {}).get("separator", "/")
     if named.get("name") != "default" or separator != "/":
-        raise InvalidInputError(
+        raise MetadataError(
             "Icechunk repositories support only chunk keys like c/0/1",
             do='Use the chunk key encoding "default" with the separator "/".',
             path=path,
@@ -156,7 +161,7 @@ def check_chunks(
     check("chunks", chunks, ChunkTable, do=how)
     empty = (chunks.length == 0) & (chunks.kind != ChunkType.uninitialized)
     if empty.any():
-        raise InvalidInputError(
+        raise ZeroLengthError(
             "a chunk reference with no bytes cannot be read",
             do="Leave out the references of chunks that were never written.",
             path=path,
@@ -171,7 +176,7 @@ def check_chunks(
     prefix, store = bad.rsplit("/", 1)[0] + "/", "ObjectStoreConfig(...)"
     if prefix.startswith("file://"):
         store = f'local_filesystem_store("{unquote(prefix.removeprefix("file://"))}")'
-    raise InvalidInputError(
+    raise NoContainerError(
         "no virtual chunk container of this repository covers a location",
         do="Add one and open a new session:"
         f' repo.config.set_virtual_chunk_container(VirtualChunkContainer("{prefix}", {store}));'

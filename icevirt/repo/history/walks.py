@@ -8,10 +8,11 @@ from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING
 
 from icevirt.errors import (
+    DiffOrderError,
     FormatError,
     InvalidInputError,
+    NoSnapshotAtTimeError,
     ObjectNotFoundError,
-    SnapshotNotFoundError,
     check,
 )
 from icevirt.ids import ObjectId8, ObjectId12
@@ -67,7 +68,7 @@ def resolve(
     for snapshot in ancestry(info, tip):
         if snapshot.flushed_at <= latest:
             return snapshot.id
-    raise SnapshotNotFoundError(
+    raise NoSnapshotAtTimeError(
         "the branch has no snapshot before this time",
         do="Pass a later time.",
         as_of=as_of.isoformat(),
@@ -111,7 +112,7 @@ def diff(assets: Assets, info: RepoInfo, before: ObjectId12, after: ObjectId12) 
             break
         logs += [snapshot.id, *reversed(snapshot.pruned_ancestor_tx_logs or ())]
     else:
-        raise InvalidInputError(
+        raise DiffOrderError(
             "a diff needs a snapshot and one of its descendants",
             do="Swap them, or pass an ancestor; list them with `repo.ancestry(...)`.",
             from_snapshot=str(before),

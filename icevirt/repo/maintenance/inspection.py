@@ -9,7 +9,11 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from icevirt.errors import NotFoundError, ObjectNotFoundError, SnapshotNotFoundError
+from icevirt.errors import (
+    NoManifestFileError,
+    NoSnapshotFileError,
+    ObjectNotFoundError,
+)
 from icevirt.ids import ObjectId12
 from icevirt.model import repo_info, updates
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -91,7 +95,7 @@ def manifest_document(assets: Assets, manifest_id: str) -> JSONObject:
         key = ObjectId12.parse(manifest_id)
         raw = assets.manifest_file(key)
     except (TypeError, ValueError, ObjectNotFoundError) as error:
-        raise NotFoundError(
+        raise NoManifestFileError(
             "no such manifest",
             do="List the manifests of a snapshot with `repo.list_manifest_files(snapshot_id)`.",
             manifest=manifest_id,
@@ -150,7 +154,7 @@ def _header(fetch: Callable[[ObjectId12], bytes], key: ObjectId12) -> dict[str, 
     try:
         return _describe(fetch(key))
     except ObjectNotFoundError as error:
-        raise SnapshotNotFoundError(
+        raise NoSnapshotFileError(
             "no such snapshot",
             do="List them with `repo.ancestry(branch=...)`; expired ones are gone.",
             snapshot=str(key),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from icevirt.errors import StorageError, check
+from icevirt.errors import ClockError, check
 
 MOST_AHEAD = 120_000_000
 """Microseconds that a stamp may be ahead of this machine's clock; readers tolerate 600 seconds."""
@@ -27,7 +27,7 @@ def stamp(now: int, *, parent: int = 0, top: int = 0) -> int:
     """
     stamped = max(now, parent + 1, top + 1)
     if stamped - now > MOST_AHEAD:
-        raise StorageError(
+        raise ClockError(
             "the repository's newest entry is in the future of this machine's clock",
             do="Correct the clock of this machine. If it is correct, the last writer's clock was "
             "wrong: wait until that time has passed, then write.",
@@ -47,7 +47,7 @@ def refuse_ahead(now: int, written: int) -> None:
         StorageError: This machine's clock is far ahead.
     """
     if now - written > MOST_AHEAD:
-        raise StorageError(
+        raise ClockError(
             "the clock of this machine is ahead of the storage's, so other writers could not "
             "commit until that time",
             do="Correct the clock of this machine or of the storage.",

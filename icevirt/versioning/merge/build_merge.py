@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icevirt.errors import ConflictError, InvalidInputError
+from icevirt.errors import ConflictError, InvalidInputError, NotAnArrayError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.snapshot import ArrayNode, Boxes, GroupNode, ManifestRef, Node, Snapshot, node_of
@@ -126,7 +126,7 @@ def array_of(
     """
     node = node_of(paths.canonical(path), zarr_json, node_id, manifests)
     if not isinstance(node, ArrayNode):
-        raise InvalidInputError("this is the metadata of a group, not of an array", path=path)
+        raise NotAnArrayError("this is the metadata of a group, not of an array", path=path)
     boxes = Boxes.of(manifests, len(node.num_chunks))
     if np.any(boxes.high > np.array(node.num_chunks, np.int64)):
         raise InvalidInputError(

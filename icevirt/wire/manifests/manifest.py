@@ -22,7 +22,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, ZeroLengthError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
 from icevirt.model.indices import ascends, counts_up
@@ -374,7 +374,7 @@ def check(table: ChunkTable) -> None:
         raise InvalidInputError("chunk indices are not in ascending order", do="Sort the table.")
     if len(table) and int(table.length.min()) == 0:
         row = int(np.argmin(table.length))
-        raise InvalidInputError(
+        raise ZeroLengthError(
             "a reference to no bytes",
             do="Leave chunks that are not stored out of the table.",
             index=tuple(table.index[row].tolist()),

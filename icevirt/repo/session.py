@@ -94,6 +94,7 @@ class Session(Editing, Pictured):
 
         # all repositories begin at the same snapshot, and chunks of another lie elsewhere
         own = self.snapshot_id, self.assets.storage.url
+        self._area()  # one that is read-only says so first
         taken = []
         for other in others:
             if not isinstance(other, ForkSession) or own != (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -11,7 +11,7 @@ from typing import Any, Self
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, ScannedFile, Severity
 from icevirt.archive.schema import ScannedGroup
-from icevirt.errors import UnsupportedError
+from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ByteSource, Policy, Scanner, ScannerOptions
@@ -35,7 +35,13 @@ class Budget:
         if nbytes > self.left:
             raise UnsupportedError(
                 "a variable cannot be referenced and is too large to be stored",
-                do="Raise max_native_bytes_per_file, or leave it out with drop_variables.",
+                do=write_remedy(
+                    "Raise ",
+                    write_option("max_native_bytes_per_file"),
+                    ", or leave it out with ",
+                    write_option("drop_variables"),
+                    ".",
+                ),
                 file=self.file,
                 variable=variable,
                 cause=cause,
@@ -189,3 +195,16 @@ def check_dimensions(found: Iterable[str], url: str) -> None:
             file=url,
             dimensions=twice,
         )
+
+
+def no_such_group(url: str, group: str, there: Sequence[str]) -> ScanError:
+    """Return the error for a group that a file lacks."""
+    return ScanError(
+        "the file has no such group",
+        do=write_remedy(
+            "Name one that is there in ", write_option("source_group"), ", or omit it."
+        ),
+        file=url,
+        group=group,
+        there=list(there),
+    )

@@ -78,6 +78,7 @@ def refusal(  # noqa: PLR0917 - the facts of one array
     if calendars[pair[0]] != calendars[pair[1]] and _CALENDAR in unlike:
         unlike = {_CALENDAR: unlike[_CALENDAR]}
     first, second = (facts.url_of(rows[int(np.argmax(codes == code))]) for code in pair)
+    said = in_words(one, other, unlike)
     unread = None
     if _UNITS in unlike:
         unread = next(filter(None, (why_unread(schemas[c].attributes.values) for c in pair)), None)
@@ -91,9 +92,9 @@ def refusal(  # noqa: PLR0917 - the facts of one array
         ],
         variable=path,
         first=first,
-        first_encoding=in_words(one, unlike),
+        first_encoding=said[0],
         other=second,
-        other_encoding=in_words(other, unlike),
+        other_encoding=said[1],
     )
 
 
@@ -121,12 +122,35 @@ def is_about_storage(error: CombineError) -> bool:
     return any(name in error.facts for name in _FACTS)
 
 
-def in_words(schema: ArraySchema, unlike: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return some of the facts of decoding as people write them."""
+def in_words(
+    one: ArraySchema, other: ArraySchema, unlike: Mapping[str, tuple[Any, Any]]
+) -> tuple[str, str]:
+    """Return the facts of decoding in which two schemas differ, as people write them."""
     # a fill value that differs is nearly always the attribute, too
     shown = {k: v for k, v in unlike.items() if k != "fill value" or _FILL not in unlike}
-    said = [_describe_fact(schema, name, pair) for name, pair in shown.items()]
-    return ", ".join(filter(None, said)) or "something else"
+    pairs = [_describe_pair(one, other, name, facts) for name, facts in shown.items()]
+    both = [", ".join(filter(None, said)) or "something else" for said in zip(*pairs, strict=True)]
+    return (both[0], both[1]) if both else ("something else", "something else")
+
+
+def _describe_pair(
+    one: ArraySchema, other: ArraySchema, name: str, facts: tuple[Any, Any]
+) -> tuple[str, str]:
+    """Return a fact of two schemas; where both would read alike, with their types."""
+    said = _describe_fact(one, name, facts), _describe_fact(other, name, facts)
+    if said[0] != said[1] or not name.startswith(_ATTRIBUTE):
+        return said
+    kinds = (_kind_of_attribute(each, name[len(_ATTRIBUTE) :]) for each in (one, other))
+    first, second = (f"{text} ({kind})" for text, kind in zip(said, kinds, strict=True))
+    return first, second
+
+
+def _kind_of_attribute(schema: ArraySchema, name: str) -> str:
+    """Return the type of an attribute as NumPy calls it."""
+    dtype = schema.attributes.dtypes.get(name)
+    value = schema.attributes.values[name]
+    kind = np.dtype(dtype).name if dtype else "text" if isinstance(value, str) else "list"
+    return f"{kind}, an array" if dtype and isinstance(value, list) else kind
 
 
 def _describe_fact(schema: ArraySchema, name: str, pair: tuple[Any, Any]) -> str:

@@ -37,6 +37,7 @@ from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import LEAVE_OUT, ScanContext
+from icevirt_scanners.hdf5.other_readers import find_other_reader, name_this_reader
 from icevirt_scanners.hdf5.raw.header import ObjectHeader, RawFile
 
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
@@ -129,11 +130,31 @@ def hold_open(source: ByteSource, *, again: bool = False) -> Iterator[HeldFile]:
         file = HeldFile(source, again=again)
         try:
             yield file
-        except ScanError:
+        except ScanError as error:
             refuse_open_for_writing(source, is_suspect=True)
+            _refuse_what_others_open(source, error)
             raise
         finally:
             file.close()
+
+
+def _refuse_what_others_open(source: ByteSource, error: ScanError) -> None:
+    """Raise an error that names versions, where another one opens what looks damaged."""
+    if error.what != _CAUSES[""][0] or source.local_path is None:
+        return
+    facts = error.facts
+    other = find_other_reader(source.local_path, facts.get("variable", ""))
+    if not other:
+        return
+    do = write_remedy(
+        "Install an h5py with another libhdf5 (pip install -U h5py, or that of conda-forge), or"
+        " write the file again with a library that opens it, like `nccopy FILE NEW`."
+    )
+    if "variable" in facts:
+        left_out = write_option("drop_variables", [facts["variable"]])
+        do = write_remedy(do, " Or leave the variable out: ", left_out, ".")
+    what = f"{name_this_reader()} refuses what {other} opens, so the file is not damaged"
+    raise ScanError(what, do=do, **facts) from error
 
 
 @cache

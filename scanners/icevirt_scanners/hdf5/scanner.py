@@ -24,6 +24,7 @@ from icevirt.model import paths
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
+from icevirt_scanners.context import no_such_group
 from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.datatypes import (
     Element,
@@ -135,13 +136,7 @@ def _root(fid: Any, group: str, url: str) -> Any:
     found = object_at(fid, paths.canonical(group).encode())
     if found is None:
         there = sorted(found.path for found in Walk(url).below(h5o.open(fid, b"/")).groups)
-        raise ScanError(
-            "the file has no such group",
-            do="Name an existing group, or omit the argument.",
-            file=url,
-            group=group,
-            there=there,
-        )
+        raise no_such_group(url, group, there)
     if not isinstance(found, h5g.GroupID):
         raise ScanError("this is an array, not a group", file=url, group=group)
     return found

@@ -17,7 +17,7 @@ import numpy as np
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.schema import ScannedGroup
-from icevirt.errors import ScanError, UnsupportedError
+from icevirt.errors import UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import FILL, Attributes
 from icevirt.model.chunks import ChunkTable
@@ -26,7 +26,7 @@ from icevirt.model.paths import dimension_name, node_name
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
-from icevirt_scanners.context import ScanContext
+from icevirt_scanners.context import ScanContext, no_such_group
 from icevirt_scanners.encoding import with_fit_fill
 from icevirt_scanners.given import (
     GivenArray,
@@ -146,7 +146,7 @@ def _give_chunks(nodes: dict[str, Described], references: Mapping[str, Any], url
 def _below(nodes: dict[str, Described], group: str, url: str) -> dict[str, Described]:
     if group not in nodes or nodes[group].array is not None:
         there = sorted(path for path, node in nodes.items() if node.array is None)
-        raise ScanError("the file has no such group", file=url, group=group, there=there)
+        raise no_such_group(url, group, there)
     if group == paths.ROOT:
         return nodes
     return {

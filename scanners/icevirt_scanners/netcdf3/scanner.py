@@ -27,6 +27,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.model.paths import node_name
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
 from icevirt_scanners import blocks
 from icevirt_scanners.context import ScanContext, check_dimensions
@@ -454,7 +455,9 @@ class NetCDF3Scanner:
         if paths.canonical(options.group) != paths.ROOT:
             raise ScanError(
                 "the file has no such group",
-                do="NetCDF-3 has no groups; leave the argument out.",
+                do=write_remedy(
+                    "NetCDF-3 has no groups: leave ", write_option("source_group"), " out."
+                ),
                 file=file.url,
                 group=options.group,
             )

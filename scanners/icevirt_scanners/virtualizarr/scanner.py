@@ -23,7 +23,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.paths import node_name
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
-from icevirt_scanners.context import ScanContext
+from icevirt_scanners.context import ScanContext, no_such_group
 from icevirt_scanners.given import GivenArray, ReferenceColumns, complete, tell_unverifiable
 from icevirt_scanners.kerchunk.scanner import regular_array
 from icevirt_scanners.virtualizarr.vouching import vouch
@@ -316,7 +316,7 @@ class VirtualizarrScanner:
         for name in paths.canonical(group).split("/")[1:]:
             if name and name not in node.groups:
                 there = sorted(node.groups)
-                raise ScanError("the file has no such group", file=url, group=group, there=there)
+                raise no_such_group(url, group, there)
             node = node.groups[name] if name else node
         return node
 

@@ -1,5 +1,8 @@
 """Files that are no HDF5, damaged, or change while they are read: one clear error each."""
 
+import bz2
+import gzip
+import lzma
 import os
 import pickle
 import random
@@ -46,6 +49,40 @@ LOOKS = {
     "noise": (bytes(range(128, 256)) * 3, "binary data of an unknown kind"),
     "cut in the signature": (b"\x89HDF\r", "cut off in its signature"),
     "gzip": (b"\x1f\x8b\x08" + bytes(9), "gzip-compressed.*Unpack"),
+    "gzip of a NetCDF-4 file": (
+        gzip.compress(b"\x89HDF\r\n\x1a\n" + bytes(99)),
+        r"gzip-compressed \(it holds HDF5 or NetCDF-4\).*Unpack",
+    ),
+    "bzip2 of a NetCDF-3 file": (
+        bz2.compress(b"CDF\x01" + bytes(99)),
+        r"bzip2-compressed \(it holds NetCDF-3\).*Unpack",
+    ),
+    "xz of a web page": (
+        lzma.compress(b"<html>404</html>"),
+        r"xz-compressed \(it holds an HTML page, .*Unpack",
+    ),
+    "a Git LFS pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+        "a Git LFS pointer in the place of the file.*git lfs pull",
+    ),
+    "a pointer of git-annex": (
+        b"/annex/objects/SHA256E-s12--abc.nc\n",
+        "a git-annex pointer in the place of the file.*git annex get",
+    ),
+    "a login page": (
+        b"\n<!-- x --><HTML lang='en'><head><title>Earthdata Login</title></head>",
+        "an HTML page that asks for a login.*Log in, and fetch it again",
+    ),
+    "an error of S3": (
+        b'<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code><Message>CANARY</Message></Error>',
+        "an error message of an object store: AccessDenied.*Fetch it again",
+    ),
+    "an error of Azure": (
+        b'\xef\xbb\xbf<?xml version="1.0"?><Error><Code>BlobNotFound</Code></Error>',
+        "an error message of an object store: BlobNotFound",
+    ),
+    "CDL": (b"netcdf foo {\ndimensions:\n x = 3 ;\n}\n", "CDL.*ncgen"),
+    "BUFR": (b"BUFR\0\0\0\4" + bytes(99), "BUFR is not supported"),
     "GRIB": (b"GRIB" + bytes(9), "GRIB is not supported"),
 }
 

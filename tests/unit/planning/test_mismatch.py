@@ -54,6 +54,18 @@ WORDS = {
         v(FIELD.astype("i2"), attrs={"scale_factor": 0.1}), v(FIELD.astype("i2")),
         "scale_factor 0.1", "no scale_factor",
     ),
+    "a scale of another type": (
+        v(attrs={"scale_factor": np.float32(0.5)}),
+        v(attrs={"scale_factor": np.float64(0.5)}),
+        "scale_factor 0.5 (float32)",
+        "scale_factor 0.5 (float64)",
+    ),
+    "units that are a number": (
+        v(attrs={"units": "1"}),
+        v(attrs={"units": np.int32(1)}),
+        "units 1 (text)",
+        "units 1 (int32)",
+    ),
     "units": (v(attrs={"units": "K"}), v(attrs={"units": "degC"}), "units K", "units degC"),
     "a type": (v(), v(FIELD.astype("f8")), "float32", "float64"),
     "never written": (v(), v(fill=3), "fill value 0", "fill value 3"),
@@ -216,7 +228,7 @@ def test_a_missing_value_that_is_a_number_elsewhere_is_a_risk():
 def test_nothing_that_differs_goes_without_a_word():
     one, other = packing("float32"), packing({"name": "fixed_length_utf32"})
     unlike = differences(one.decode_signature(), other.decode_signature())
-    assert (in_words(one, unlike), in_words(other, unlike)) == ("float32", "fixed_length_utf32")
+    assert in_words(one, other, unlike) == ("float32", "fixed_length_utf32")
 
 
 def test_floats_are_offered_where_each_file_has_its_own_scale():

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from shlex import quote
 from typing import Any
 
@@ -615,6 +616,24 @@ def refuse_other(name: str, value: object, kind: type[Any]) -> None:
         raise InvalidInputError(
             f"{name} has the wrong type", do=f"Pass {wanted}, or None for the default.", found=value
         )
+
+
+def check_time(name: str, value: object) -> datetime:
+    """Return a time, made sure that it says which instant it means.
+
+    Raises:
+        NaiveTimeError: It has no time zone, or is none.
+    """
+    if isinstance(value, datetime) and value.utcoffset() is not None:
+        return value
+    is_naive = isinstance(value, datetime)
+    shown = repr(value) if is_naive else type(value).__name__
+    raise NaiveTimeError(
+        f"{name} {'has no time zone' if is_naive else 'is not a datetime'}",
+        do="Pass an aware one, like datetime(2024, 1, 1, tzinfo=UTC); for local time, "
+        "moment.astimezone().",
+        found=shown,
+    )
 
 
 def refuse_no_text(name: str, value: str) -> None:

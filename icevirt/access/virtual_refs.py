@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icevirt.connect.urls import PROVIDERS, local_path
-from icevirt.errors import ChunkIndexError, InvalidInputError, LocationError
+from icevirt.errors import ChunkIndexError, InvalidInputError, LocationError, check_time
 from icevirt.model.chunks import (
     END_SECOND,
     FARTHEST,
@@ -111,7 +111,7 @@ def _ascend(words: tuple[_Word, ...]) -> bool:
 
 
 type ChecksumLike = str | datetime | None
-"""An etag, or when the object was last modified; a time without a zone is local."""
+"""An etag, or when the object was last modified; a time has a zone."""
 
 _LOCAL = b"%?#\\\0"
 _REMOTE = b"?#\\\x7f" + bytes(range(0x20))
@@ -134,6 +134,11 @@ class VirtualChunkSpec:
     length: int
     etag_checksum: str | None = None
     last_updated_at_checksum: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a time that does not say which instant it means."""
+        if self.last_updated_at_checksum is not None:
+            check_time("last_updated_at_checksum", self.last_updated_at_checksum)
 
     @property
     def checksum(self) -> ChecksumLike:
@@ -272,21 +277,21 @@ def checksum_parts(checksum: ChecksumLike) -> tuple[str, int]:
 
     Raises:
         InvalidInputError: The time is before 1970 or after 2106.
+        NaiveTimeError: It has no time zone.
     """
-    match checksum:
-        case None:
-            return "", 0
-        case str():
-            return checksum, 0
-        case datetime():
-            seconds = -((_EPOCH - checksum.astimezone()) // timedelta(seconds=1))
-            if not 0 <= seconds < END_SECOND:
-                raise InvalidInputError(
-                    "this modification time cannot be stored",
-                    do="References hold whole seconds from 1970 to 2106.",
-                    time=checksum,
-                )
-            return "", max(seconds, FIRST_SECOND)
+    if not checksum:
+        return "", 0
+    if isinstance(checksum, str):
+        return checksum, 0
+    at = check_time("a checksum that is no etag", checksum)
+    seconds = -((_EPOCH - at) // timedelta(seconds=1))
+    if not 0 <= seconds < END_SECOND:
+        raise InvalidInputError(
+            "this modification time cannot be stored",
+            do="References hold whole seconds from 1970 to 2106.",
+            time=checksum,
+        )
+    return "", max(seconds, FIRST_SECOND)
 
 
 def _bytes(name: str, numbers: ArrayLike) -> NDArray[np.uint64]:

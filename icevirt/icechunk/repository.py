@@ -16,6 +16,7 @@ from icevirt.errors import (
     InvalidInputError,
     NoBucketError,
     RepositoryNotFoundError,
+    check_time,
 )
 from icevirt.escaping import escape_lines
 from icevirt.icechunk._shims import logs
@@ -316,6 +317,7 @@ class Repository(engine.Repository):
         from icevirt.icechunk.ops import GCSummary
 
         del limits
+        check_time("delete_object_older_than", delete_object_older_than)
         return GCSummary.of(super().garbage_collect(delete_object_older_than, dry_run=dry_run))
 
     def chunk_storage_stats(self, **limits: Any) -> ChunkStorageStats:

@@ -341,7 +341,7 @@ class Sessions:
             branch: Read its tip, or with ``as_of`` its newest snapshot up to that time.
             tag: Read the snapshot it names.
             snapshot_id: Read this snapshot.
-            as_of: A time; local if it has no time zone.
+            as_of: A time with a time zone.
 
         Raises:
             InvalidInputError: Not exactly one of branch, tag and snapshot_id is given.

@@ -172,7 +172,7 @@ class Settings:
         again, and differences across what went show only the survivors' changes.
 
         Args:
-            older_than: A time; local if it has no time zone.
+            older_than: A time with a time zone.
             delete_expired_branches: Delete branches whose tip is that old, ``main`` excepted.
             delete_expired_tags: Delete tags of snapshots that old; their names stay taken.
 
@@ -241,7 +241,7 @@ class Settings:
         damaged `repo`: keep the backups of the last days.
 
         Args:
-            older_than: A time; local if it has no time zone.
+            older_than: A time with a time zone.
             dry_run: Only report what would be deleted.
 
         Raises:

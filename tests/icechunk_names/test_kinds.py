@@ -447,3 +447,59 @@ def test_what_a_web_server_has_can_only_be_read(http_server):
         for ice in (official, ours)
     ]
     assert answers[0] == answers[1]
+
+
+NAIVE = datetime(2020, 1, 1)  # noqa: DTZ001
+
+
+def times(ice, at):
+    """Return what takes a time, by name."""
+    repo, *_ = written(ice, lambda _: ice.in_memory_storage())
+    store = repo.writable_session("main").store
+    place = {"offset": 0, "length": 1, "checksum": at, "validate_container": False}
+    box = {
+        "chunk_grid_shape": (1, 1),
+        "locations": ["s3://bucket/key"],
+        "offsets": np.zeros(1, np.uint64),
+        "lengths": np.ones(1, np.uint64),
+        "validate_containers": False,
+    }
+    key = {"access_key_id": "a", "secret_access_key": "b"}
+    return {
+        "garbage": lambda: repo.garbage_collect(at, dry_run=True),
+        "expiry": lambda: repo.expire_snapshots(at),
+        "session": lambda: repo.readonly_session("main", as_of=at),
+        "reference": lambda: store.set_virtual_ref("a/c/0/0", "s3://bucket/key", **place),
+        "references": lambda: store.set_virtual_refs_arr("a", checksum=at, **box),
+        "spec": lambda: ice.VirtualChunkSpec(
+            [0, 0], "s3://bucket/key", 0, 1, last_updated_at_checksum=at
+        ),
+        "status": lambda: ice.RepoStatus(ice.RepoAvailability.online, set_at=at),
+        "keys of S3": lambda: ice.s3_static_credentials(**key, expires_after=at),
+        "token of GCS": lambda: ice.GcsBearerCredential("t", expires_after=at),
+        "token of Azure": lambda: ice.AzureRefreshableCredential.BearerToken("t", expires_after=at),
+    }
+
+
+@pytest.mark.parametrize("ice", [official, ours], ids=["official", "ours"])
+def test_times_without_a_zone_are_refused_wherever_the_official_client_refuses_them(ice):
+    """Read as local time, they would delete chunks of sessions that still write."""
+    official.set_logs_filter("off")
+    for call in times(ice, NAIVE).values():
+        with pytest.raises(TypeError, match=r"time zone|tzinfo|ChecksumArgument"):
+            call()
+    for name, call in times(ice, NAIVE.replace(tzinfo=UTC)).items():
+        if name == "session":  # it is older than the repository
+            with pytest.raises(ice.SnapshotNotFoundError):
+                call()
+        else:
+            call()
+
+
+@pytest.mark.parametrize("wrong", [None, NAIVE.date(), "2020-01-01"], ids=str)
+@pytest.mark.parametrize("ice", [official, ours], ids=["official", "ours"])
+def test_what_is_no_time_is_refused(ice, wrong):
+    with pytest.raises(TypeError):
+        times(ice, wrong)["garbage"]()
+    with pytest.raises(TypeError):
+        times(ice, wrong)["expiry"]()

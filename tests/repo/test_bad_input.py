@@ -95,7 +95,7 @@ REPOSITORY = [
     (
         "readonly_session",
         "a time before all",
-        lambda r: r.readonly_session("main", as_of=datetime(1990, 1, 1)),  # noqa: DTZ001
+        lambda r: r.readonly_session("main", as_of=datetime(1990, 1, 1, tzinfo=UTC)),
         NO_SNAPSHOT,
     ),
     ("writable_session", "no such branch", lambda r: r.writable_session("no"), NO_REF),

@@ -19,7 +19,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, Never, Protocol, runtime_checkable
 
-from icevirt.errors import InvalidInputError, StorageError
+from icevirt.errors import InvalidInputError, StorageError, check_time
 from icevirt.import_path import is_trusted, working_directory
 
 
@@ -303,14 +303,8 @@ def refresh(credentials: Refreshable) -> Grant:
 
 
 def expiry(moment: datetime | None) -> datetime | None:
-    """Return the moment of expiry, which has to have a time zone. Raises ``InvalidInputError``."""
-    if moment is not None and moment.tzinfo is None:
-        raise InvalidInputError(
-            "expires_after has no time zone",
-            do="Write it like datetime(2030, 1, 1, tzinfo=UTC).",
-            expires_after=moment.isoformat(),
-        )
-    return moment
+    """Return the moment of expiry, which has to have a time zone. Raises ``NaiveTimeError``."""
+    return None if moment is None else check_time("expires_after", moment)
 
 
 def one_of(function: str, /, **given: object) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from icevirt.errors import check
+from icevirt.errors import check, check_time
 from icevirt.model import repo_info, snapshot, updates
 from icevirt.model.repo_info import IDS
 from icevirt.versioning.history.timestamps import moment
@@ -46,6 +46,8 @@ class RepoStatus:
     def __post_init__(self) -> None:
         how = "Pass RepoAvailability.online or RepoAvailability.read_only."
         check("availability", self.availability, repo_info.RepoAvailability, do=how)
+        if self.set_at is not None:
+            check_time("set_at", self.set_at)
 
     @classmethod
     def of(cls, status: repo_info.StatusRecord) -> RepoStatus:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from icevirt.errors import ClockError, check
+from icevirt.errors import ClockError, check_time
 
 MOST_AHEAD = 120_000_000
 """Microseconds that a stamp may be ahead of this machine's clock; readers tolerate 600 seconds."""
@@ -76,12 +76,12 @@ def moment(at: int) -> datetime:
 
 
 def micros(at: datetime) -> int:
-    """Return a date as microseconds since 1970; one without a zone is local time.
+    """Return a date as microseconds since 1970.
 
     Raises:
-        InvalidInputError: It is no date.
+        NaiveTimeError: It is no date, or has no time zone.
     """
-    check("a time", at, datetime, do="Pass a datetime, like datetime(2024, 1, 1, tzinfo=UTC).")
+    check_time("a time", at)
     whole = at.astimezone(UTC).replace(microsecond=0)
     return round(whole.timestamp()) * 1_000_000 + at.microsecond
 

@@ -23,6 +23,16 @@ def volume(number: int) -> str:
     return f"{size:.1f} PiB"
 
 
+def size_of(count: int) -> str:
+    """Return a number of bytes as people read it."""
+    number = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024 or unit == "TiB":
+            break
+        number /= 1024
+    return f"{count} bytes" if unit == "bytes" else f"{number:.1f} {unit}"
+
+
 def count_exactly(number: int, noun: str) -> str:
     """Return ``1 step`` or ``1,200,000 steps``: the exact number."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

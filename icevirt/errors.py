@@ -32,6 +32,44 @@ from icevirt.remedy_notation import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What the files hold and a dataset lacks, counted."""
+
+    variables: int = 0
+    """Of which the dataset has nothing."""
+
+    files: int = 0
+    """Of which the dataset has nothing."""
+
+    steps: int = 0
+    """Of files, along the dimension on which these follow one another."""
+
+    bytes: int = 0
+    """Of values, not compressed; values that the dataset has from another file do not count."""
+
+    groups: int = 0
+    """Into which the files part, where they are opened one by one. Nothing of them is lost."""
+
+    def __bool__(self) -> bool:
+        """Say whether anything is lost."""
+        return any((self.variables, self.files, self.steps, self.bytes))
+
+    def __str__(self) -> str:
+        """Return the counts that are not zero, as a clause."""
+        from icevirt.amounts import plural, size_of
+
+        nouns = ("file", self.files), ("step", self.steps), ("variable", self.variables)
+        counts = ", ".join(plural(count, noun) for noun, count in nouns if count)
+        size = f"{size_of(self.bytes)} of values" if self.bytes else ""
+        return f"discards {': '.join(filter(None, (counts, size)))}" if self else ""
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """By which proposals are sorted: what keeps all, what parts it, what loses some of it."""
+        return 2 if self else int(self.groups > 0), self.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
     """One way to solve what an error is about, ready to paste, and its price."""
 
@@ -57,6 +95,12 @@ class Fix:
 
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The arguments as values."""
+
+    loss: Loss | None = field(default=None, compare=False)
+    """What the dataset would lack; None where that is not known."""
+
+    stored: int | None = field(default=None, compare=False)
+    """Bytes of values that the repository would hold a copy of, where that is to be said."""
 
     def __post_init__(self) -> None:
         """Remove the secrets of URLs, wherever the fix will be shown."""
@@ -90,7 +134,7 @@ class Fix:
                     [f"{flag} {quote(name)}" if name else flag for flag, _, name in gone],
                 ),
             )
-        return write_remedy(run, f": {self.price}")
+        return write_remedy(run, ": ", self.cost)
 
     def _clause(self, given: str, gone: list[str]) -> str:
         """Return what to do, where an argument is given and others go."""
@@ -100,6 +144,15 @@ class Fix:
             f"pass {given}" if given else "",
         )
         return " and ".join(filter(None, parts))
+
+    @property
+    def cost(self) -> str:
+        """The price, with what is stored and what is lost."""
+        from icevirt.amounts import size_of
+
+        stores = f"stores {size_of(self.stored)} of values" if self.stored else ""
+        copies = stores if self.stored is None or stores else "no data is copied"
+        return join("; ", filter(None, (copies, self.price, str(self.loss or ""))))
 
 
 class IcevirtError(Exception):

@@ -93,7 +93,7 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
             found.append(first + _pipe(" ".join(map(quote_word, again)), shown))
     width = max(map(len, found), default=0)
     return [
-        f"{command:<{width}}  # {escape_line(each.price)}"
+        f"{command:<{width}}  # {escape_line(each.cost)}"
         f"{_WHICH * (_ALL_FILES in command)}{more}{_of_recipe(each, base)}"
         for command, each in zip(found, fixes, strict=True)
     ]

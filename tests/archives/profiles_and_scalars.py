@@ -323,8 +323,8 @@ def make_trajectories_of_drifters(folder):
 
 @archive(
     "The same with numbers that have no missing value",
-    tool="netCDF4", options=("--concat-dim", "trajectory"), choose="--drop-variable",
-    oracle=lambda files: one_after_another("trajectory")(files).drop_vars("status"),
+    tool="netCDF4", options=("--concat-dim", "trajectory"), choose="--attr /status",
+    oracle=one_after_another("trajectory"),
 )  # fmt: skip
 def make_trajectories_of_drifters_with_plain_integers(folder):
     for run, steps in enumerate((3, 5)):

@@ -79,8 +79,8 @@ def make_a_flag_that_cannot_be_missing(folder):
 @archive(
     "Daily files, some without a field, some without a flag that has no _FillValue",
     tool="xarray",
-    oracle=less(OUTER, "flag"),
-    choose="--missing reserve --drop-variable /flag",
+    oracle=OUTER,
+    choose="--missing reserve --attr /flag:_FillValue=-127",
 )
 def make_a_field_and_a_flag_are_missing(folder):
     flag = absent(2, of=lambda day: np.array([0, 1, 2], "i1"))

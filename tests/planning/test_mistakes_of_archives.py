@@ -5,6 +5,7 @@ import pytest
 import xarray as xr
 
 import icevirt
+from icevirt.amounts import size_of
 from icevirt.errors import CombineError, ScanError
 
 pytestmark = pytest.mark.ci
@@ -51,9 +52,11 @@ def test_one_file_in_other_units_is_the_only_other_era(tmp_path, month):
     assert [era.files for era in error.facts["eras"].eras] == [4, 1]
     assert [str(each) for each in error.facts["eras"].eras[1].changes] == ["/tas: units K → degC"]
     assert "attribute units" in error.what
-    assert str(error).endswith(
-        'Pass combine_options={"on_mismatch": "eras"}: no data is copied; 2 groups, opened one by one'
-    )
+    (way,) = error.fixes
+    assert way.cost == f"stores {size_of(way.stored)} of values; 2 groups, opened one by one"
+    assert (way.loss.groups, bool(way.loss)) == (2, False)
+    plan = icevirt.plan(f"{tmp_path}/*.nc", combine_options={"on_mismatch": "eras"})
+    assert way.stored == sum(each.hybrid.nbytes for each in plan.arrays if each.hybrid is not None)
 
 
 def test_files_of_another_calendar_differ_in_it_alone(tmp_path, month):

@@ -34,6 +34,7 @@ from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.group_plan import combine_eras, plan_once
 from icevirt.planning.eras.working_fixes import hides_eras, is_tried
 from icevirt.planning.lengthened import OtherwiseError, steps_behind
+from icevirt.planning.losses import Measured, may_lose, sort_by_loss
 from icevirt.planning.remedies import together
 from icevirt.remedy_notation import join, write_code, write_remedy
 
@@ -97,13 +98,15 @@ def plan_files(
     spec = replace(request.spec, build_id=build_id, nest=nest, kept=kept)
     dimensions = scan.options.concat_dims
     facts, spec = without_values(closed.facts, spec, request.absent, dimensions)
-    planner = _Planner(executor=executor, scan=scan, choices=request.choices, spec=spec)
     edited, edited_spec = request.choices.edits.apply(facts, spec)
     try:
         plan = combine_eras(edited, edited_spec)
     except CombineError as error:
         if explains and error.fixes and len(scan.files) <= _FILES:
-            fixes, why_not = try_fixes(error, planner.refusal)
+            planner = _Planner(
+                executor=executor, scan=scan, choices=request.choices, spec=spec, facts=facts
+            )
+            fixes, why_not = try_fixes(error, planner.attempt)
             error.fixes = tuple(fixes)
             error.do = error.do if fixes else join(" ", filter(None, (error.do, why_not)))
         raise
@@ -200,9 +203,10 @@ class _Planner:
     scan: Scan  # with the dimensions that were inferred
     choices: Choices
     spec: CombineSpec
+    facts: CatalogFacts  # of all files
 
-    def refusal(self, arguments: Mapping[str, Any]) -> IcevirtError | None:
-        """Return what a plan with other arguments is refused for; None where it is made.
+    def attempt(self, arguments: Mapping[str, Any]) -> IcevirtError | Measured:
+        """Return what a plan with other arguments costs, or what it is refused for.
 
         Raises:
             UntriedError: That cannot be known.
@@ -212,14 +216,13 @@ class _Planner:
         if not scan.keys() <= _TRIED_SCAN_OPTIONS or not arguments.keys() <= known:
             raise UntriedError
         try:
-            self._plan(arguments)
+            return Measured.of(self.facts, self._plan(arguments))
         except IcevirtError as error:
             return error
         except Exception as error:  # whatever it is, it must not hide the refusal
             raise UntriedError from error
-        return None
 
-    def _plan(self, arguments: Mapping[str, Any]) -> None:
+    def _plan(self, arguments: Mapping[str, Any]) -> BuildPlan:
         before = self.choices.combine
         added = arguments.get("combine_options", {})
         combine = replace(
@@ -239,7 +242,7 @@ class _Planner:
         )
         closed = close_catalog(self.executor, replace(self.scan, options=options))
         facts = _without(closed.facts, arguments.get("scan_options", {}).get("drop_variables", ()))
-        plan_once(*choices.edits.apply(facts, replace(spec, kept=self.spec.kept)))
+        return plan_once(*choices.edits.apply(facts, replace(spec, kept=self.spec.kept)))
 
 
 def _with(before: Any, added: Any) -> Any:
@@ -265,23 +268,23 @@ def _without(facts: CatalogFacts, names: tuple[str, ...]) -> CatalogFacts:
     return replace(facts, arrays=facts.arrays.take(rows))
 
 
-def try_fixes(
-    error: IcevirtError, refusal: Callable[[Mapping[str, Any]], IcevirtError | None]
-) -> tuple[list[Fix], str]:
+type Attempt = Callable[[Mapping[str, Any]], IcevirtError | Measured]
+"""Plans with some arguments, and says what that costs, or what is refused."""
+
+
+def try_fixes(error: IcevirtError, attempt: Attempt) -> tuple[list[Fix], str]:
     """Return the fixes that lead to a plan, each with all that it takes; and why one does not.
 
-    Args:
-        error: The refusal.
-        refusal: What a plan with some arguments is refused for, None where it is made.
+    What loses least comes first.
     """
-    left = _Attempts(refusal, _ATTEMPTS, error.do)
+    left = _Attempts(attempt, _ATTEMPTS, error.do)
     found: list[Fix] = []
     for fix in error.fixes:
         is_known = fix.first or fix.without or not fix.arguments or is_tried(fix)
         made = fix if is_known else left.complete(fix, error.what, _DEEP)
         if made is not None and not any(_holds(made.arguments, each.arguments) for each in found):
             found.append(made)
-    return found, left.why_not
+    return sort_by_loss(found), left.why_not
 
 
 def _holds(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -316,10 +319,8 @@ def _contradicts(further: Fix, fix: Fix) -> bool:
 class _Attempts:
     """Looks for arguments with which a plan is made, a limited number of times."""
 
-    def __init__(
-        self, refusal: Callable[[Mapping[str, Any]], IcevirtError | None], most: int, do: str
-    ) -> None:
-        self._refusal, self._left, self._do = refusal, most, do
+    def __init__(self, attempt: Attempt, most: int, do: str) -> None:
+        self._attempt, self._left, self._do = attempt, most, do
         self.why_not = ""  # of the first that leads nowhere
 
     def complete(self, fix: Fix, before: str, depth: int) -> Fix | None:
@@ -334,24 +335,34 @@ class _Attempts:
             return fix
         self._left -= 1
         try:
-            error = self._refusal(fix.arguments)
+            error = self._attempt(fix.arguments)
         except UntriedError:
             return fix
-        if error is None:
-            return fix
+        if isinstance(error, Measured):
+            return error.put_on(fix)
         if error.what == before:
             return None
-        for further in error.fixes:
-            both = together(fix, further)
-            if _contradicts(further, fix):
-                continue
-            if not (further.first or further.without) and both.arguments != fix.arguments:
-                found = self.complete(both, error.what, depth - 1)
-                if found is not None:
-                    return found
-        if not self.why_not and isinstance(error, CombineError):
+        found = self._join(fix, error, depth)
+        if found is None and not self.why_not and isinstance(error, CombineError):
             given = write_code(fix.python, shlex.join(fix.flags))
             do = error.do if error.do != self._do else ""
             told = filter(None, (write_remedy("With ", given, f": {error.what}."), do))
             self.why_not = join(" ", told)
-        return None
+        return found
+
+    def _join(self, fix: Fix, error: IcevirtError, depth: int) -> Fix | None:
+        """Return a fix with one of those of the next refusal: the first that loses nothing."""
+        best: Fix | None = None
+        for further in sort_by_loss(error.fixes):
+            both = together(fix, further)
+            if further.first or further.without or both.arguments == fix.arguments:
+                continue
+            if _contradicts(further, fix) or (best is not None and may_lose(both)):
+                continue
+            found = self.complete(both, error.what, depth - 1)
+            best = (
+                found if best is None else best if found is None else sort_by_loss((best, found))[0]
+            )
+            if best is not None and not may_lose(best):
+                break
+        return best

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import along, data_along
 from icevirt.planning.combine.dimension_lengths import kinds_of
 from icevirt.planning.remedies import fix
-from icevirt.planning.times.units import units_of
+from icevirt.planning.times.units import bounds_of, units_of
 
 _GROWS = re.compile(r"^(t|nt|n?times?|.*time.*|steps?|records?|n?rec|dates?|days?)$", re.IGNORECASE)
 """Names of dimensions along which archives grow."""
@@ -28,10 +28,16 @@ class _Dimension:
 
     lengths: dict[str, set[int]] = field(default_factory=dict)  # of its coordinates, by path
     has_times: bool = False  # a variable of times lies along it alone
+    of_bounds: bool = True  # only bounds have it: it counts the vertices of a cell
 
 
 def _dimensions(facts: CatalogFacts) -> dict[str, _Dimension]:
     arrays = facts.arrays
+    bounds = {
+        each
+        for path, schema in variables_of(facts)
+        for each in bounds_of(path, schema.attributes.values)
+    }
     found: dict[str, _Dimension] = {}
     for kind in kinds_of(arrays):
         path, schema = (
@@ -39,7 +45,7 @@ def _dimensions(facts: CatalogFacts) -> dict[str, _Dimension]:
             ArraySchema.loads(arrays.schema.values[kind.schema]),
         )
         for each in filter(None, schema.dimension_names):
-            found.setdefault(each, _Dimension())
+            found.setdefault(each, _Dimension()).of_bounds &= path in bounds
         if len(schema.dimension_names) == 1 and (own := schema.dimension_names[0]):
             found[own].has_times |= units_of(schema.attributes.values) is not None
             if paths.name(path) == own:
@@ -63,7 +69,8 @@ def in_order_given(facts: CatalogFacts) -> list[Fix]:
 def _growing(facts: CatalogFacts) -> Iterator[tuple[str, bool]]:
     """Yield dimensions along which archives grow, and whether files hold their labels."""
     for name, each in _dimensions(facts).items():
-        if (each.has_times or _GROWS.match(name)) and _in_all_files(facts, name):
+        is_growing = each.has_times or _GROWS.match(name)
+        if is_growing and not each.of_bounds and _in_all_files(facts, name):
             yield name, bool(each.lengths)
 
 
@@ -93,7 +100,7 @@ def with_equal_labels(facts: CatalogFacts) -> list[Fix]:
 def groups_in_order(facts: CatalogFacts, price: str) -> list[Fix]:
     """Return the fix that parts files into eras, which follow one another in the order given."""
     for name, each in _dimensions(facts).items():
-        if each.has_times and _in_all_files(facts, name):
+        if each.has_times and not each.of_bounds and _in_all_files(facts, name):
             return [fix(price, on_mismatch="eras", combine="nested", concat_dim=[name])]
     return []
 

@@ -271,11 +271,10 @@ def _refusal(
     where = ", ".join(f"{name}={step}" for name, step in steps.items())
     groups = len(np.unique(alike.group))
     more = "" if groups == 1 else f"; {groups - 1} other steps have the same problem"
-    lost = len(alike.rows) - groups
     return OverlapError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {where}{more}",
-        fixes=_rules(f"{lost} {'file is' if lost == 1 else 'files are'} left out", names, new),
+        fixes=_rules(names, new),
         files=[facts.files.url[row] for row in files[:_SHOWN]],
         step=steps,
     )
@@ -305,7 +304,7 @@ def _overlapping(
     each = "" if files == 2 else f"; {twice} steps of {files} files are held more than once"
     return OverlapError(
         f"two files overlap along {name!r}: both hold {both}{each}",
-        fixes=_rules(f"{twice} {'step is' if twice == 1 else 'steps are'} cut", [*known], steps),
+        fixes=_rules([*known], steps),
         first=facts.files.url[one],
         first_range=labels.ends(one),
         second=facts.files.url[other],
@@ -315,17 +314,17 @@ def _overlapping(
     )
 
 
-def _rules(cost: str, dimensions: Sequence[str], new: object) -> list[Fix]:
-    """Return the rules that settle which file is used."""
+def _rules(dimensions: Sequence[str], new: object) -> list[Fix]:
+    """Return how all steps are kept, and the rules that settle which file is used."""
     found = [
-        fix(f"{cost}; the file modified last is used", duplicates="newest"),
-        fix(f"{cost}; the file with the highest number in its name is used", duplicates="version"),
-        fix(f"{cost}; the first file among the sources is used", duplicates="first"),
-        fix(f"{cost}; the last file among the sources is used", duplicates="last"),
+        fix("of files with the same steps, the one modified last counts", duplicates="newest"),
+        fix("the one with the highest number in its name counts", duplicates="version"),
+        fix("the first one among the sources counts", duplicates="first"),
+        fix("the last one among the sources counts", duplicates="last"),
     ]
     if not new and len(dimensions) == 1:  # nested lists take no labels that files tell
-        price = "nothing is cut; files follow one another in the order given, and steps repeat"
-        found.append(fix(price, combine="nested", concat_dim=dimensions))
+        price = "files follow one another in the order given, and steps repeat"
+        found.insert(0, fix(price, combine="nested", concat_dim=dimensions))
     return found
 
 

@@ -156,7 +156,7 @@ def _refusal(
         f"variable {member.path} is missing at {missing} of {count} file positions along"
         f" {names}{f', as well as {others} at some' if others else ''}",
         fixes=[
-            fix("these steps read as missing values; no data is copied", missing="reserve"),
+            fix("these steps read as missing values", missing="reserve"),
             *_without(facts, gone),
         ],
         do="You can also leave out files.",

@@ -50,6 +50,7 @@ from icevirt.planning.axes.new_dimensions import (
     places_of_nest,
     relabel,
 )
+from icevirt.planning.axes.phony_dimensions import with_phony_alike
 from icevirt.planning.axes.placement import place_by_order, place_files
 from icevirt.planning.combine.data_vars import (
     DimensionRules,
@@ -154,7 +155,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
             shorter or longer along a dimension than its coordinate.
         InvalidInputError: There are too few or too many labels, or of several kinds.
     """
-    facts = with_texts_alike(facts)
+    facts = with_phony_alike(with_texts_alike(facts))
     nest = (
         places_of_nest(facts, spec.concat_dim, spec.nest)
         if spec.options.combine == "nested"

@@ -75,12 +75,26 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
         raise
 
 
-def plan_once(facts: CatalogFacts, spec: CombineSpec) -> None:
+def plan_once(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     """Combine files; what is said of their eras where they are refused is not looked for."""
     prepared = prepare(facts, spec)
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
     combine = _group if spec.options.on_mismatch == "eras" else combine_prepared
-    combine(prepared, spec)
+    try:
+        return combine(prepared, spec)
+    except CombineError as error:
+        error.fixes = (*_list_untried(error, spec), *error.fixes)
+        raise
+
+
+def _list_untried(error: CombineError, spec: CombineSpec) -> Iterator[Fix]:
+    """Yield what lets files differ that are encoded unlike, or store more, whatever it costs."""
+    stored = error.facts.get("bytes_needed")
+    if stored is not None:
+        yield fix_limit(stored, spec)
+    elif is_about_storage(error) and spec.options.on_mismatch == "refuse":
+        for price, word in reversed(_BLOCKED.values()):
+            yield fix(price, on_mismatch=word)
 
 
 def _combine(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:

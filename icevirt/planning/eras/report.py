@@ -25,7 +25,12 @@ from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
 from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.mismatch import holds, other_missing
-from icevirt.planning.partial.storage_cost import is_packing, is_storage, max_error, size_of
+from icevirt.planning.partial.storage_cost import (
+    is_packing,
+    is_storage,
+    max_error,
+    stored_bytes,
+)
 from icevirt.planning.remedies import fix, list_names
 from icevirt.remedy_notation import join, write_code, write_option, write_remedy
 
@@ -89,7 +94,7 @@ def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:
             + "; nothing more is stored",
             groups=count,
             fix=fix(
-                f"no data is copied; {count} groups"
+                f"{count} groups"
                 + (
                     ', which eras="concat" opens as one dataset'
                     if as_one
@@ -262,7 +267,7 @@ def offer_native(prepared: PreparedFacts, _: EraPartition, spec: CombineSpec) ->
     does = "chunks of deviating files are stored in the same arrays; every value survives exactly"
     if packed:
         does += f", or the build stops: {list_names(packed, _NAMED)} is packed differently"
-    price = f"stores {size_of(_count_bytes(plan))} of values; one array for all files"
+    price = "one array for all files"
     if any(
         other_missing(hybrid.target, each)
         for _, hybrid in _list_hybrids(plan)
@@ -272,9 +277,11 @@ def offer_native(prepared: PreparedFacts, _: EraPartition, spec: CombineSpec) ->
     yield Choice(
         option=_OPTION,
         does=does,
-        bytes_stored=_count_bytes(plan),
+        bytes_stored=stored_bytes(plan.arrays),
         max_error=max((error for error in errors.values() if error is not None), default=None),
-        fix=None if unsure else _fix_storing(price, _count_bytes(plan), spec, on_mismatch="native"),
+        fix=None
+        if unsure
+        else _fix_storing(price, stored_bytes(plan.arrays), spec, on_mismatch="native"),
     )
     if packed:
         yield from _offer_floats(prepared, spec, unsure or packed)
@@ -287,28 +294,29 @@ def offer_rectilinear(
     if spec.options.chunk_grid == "rectilinear":
         return
     plan = _try_plan(prepared, spec, chunk_grid="rectilinear")
-    if isinstance(plan, IcevirtError) or (stored is not None and _count_bytes(plan) >= stored):
+    if isinstance(plan, IcevirtError) or (
+        stored is not None and stored_bytes(plan.arrays) >= stored
+    ):
         return
-    count = _count_bytes(plan)
-    cost = f"stores {size_of(count)} of values" if count else "no data is copied"
+    count = stored_bytes(plan.arrays)
     yield Choice(
         option=FOLLOWED,
         does="chunks follow the files; readers set zarr's array.rectilinear_chunks",
         bytes_stored=count,
-        fix=_fix_storing(f"{cost}; {READERS}", count, spec, chunk_grid="rectilinear"),
+        fix=_fix_storing(READERS, count, spec, chunk_grid="rectilinear"),
     )
 
 
 def fix_limit(stored: int, spec: CombineSpec) -> Fix:
     """Return the fix that allows to store what chunks of one length take."""
-    return _fix_storing(f"stores {size_of(stored)} of values", stored, spec)
+    return _fix_storing("", stored, spec)
 
 
 def _fix_storing(price: str, stored: int, spec: CombineSpec, **options: Any) -> Fix:
     """Return the fix that also allows as many bytes to be stored as it takes."""
     if stored > spec.options.max_native_bytes:
         options["max_native_bytes"] = stored
-    return fix(price, **options)
+    return replace(fix(price, **options), stored=stored)
 
 
 def _try_plan(
@@ -348,9 +356,8 @@ def _offer_floats(
         plan = _try_plan(prepared, spec, **options)
         if isinstance(plan, IcevirtError):
             continue  # they do not decode to floats
-        count = _count_bytes(plan)
-        cost = size_of(count) if count else "what the scan has read"
-        price = f"stores {cost}: all values of {list_names(packed, _NAMED)} as floats"
+        count = stored_bytes(plan.arrays)
+        price = f"all values of {list_names(packed, _NAMED)} as floats"
         yield Choice(
             option=write_remedy(
                 _OPTION,
@@ -369,7 +376,3 @@ def _list_hybrids(plan: BuildPlan) -> Iterator[tuple[PlannedArray, Hybrid]]:
     for array in plan.arrays:
         if array.hybrid is not None and array.hybrid.chunks:
             yield array, array.hybrid
-
-
-def _count_bytes(plan: BuildPlan) -> int:
-    return sum(hybrid.nbytes for array, hybrid in _list_hybrids(plan) if not array.whole.all())

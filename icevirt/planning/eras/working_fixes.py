@@ -14,11 +14,13 @@ import numpy as np
 
 from icevirt.archive.facts import CatalogFacts, describe_variables
 from icevirt.archive.options import names
+from icevirt.archive.plan import BuildPlan
 from icevirt.archive.roles import coordinates_of
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
 from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
+from icevirt.planning.losses import Measured, sort_by_loss, with_loss_of
 from icevirt.planning.remedies import together
 from icevirt.remedy_notation import join, name_of, write_code, write_remedy
 
@@ -47,7 +49,7 @@ _FILES = 1_000_000  # that all trials together plan: with more files, there are 
 _TRIALS = 24
 _TOGETHER = 4  # fixes
 
-type Plan = Callable[[CatalogFacts, CombineSpec], object]
+type Plan = Callable[[CatalogFacts, CombineSpec], BuildPlan]
 
 
 def keep_working_fixes(
@@ -58,9 +60,9 @@ def keep_working_fixes(
     if not error.fixes or not most:
         error.do = error.do or ("" if error.fixes else _REPAIR)
         return
-    trials = _Trials(plan, most)
+    trials = _Trials(plan, most, facts)
     made, left = trials.working(error, replace(facts, compare=None), spec, _TOGETHER)
-    error.fixes = found = tuple(
+    found = sort_by_loss(
         each
         for each in made
         if not hides_eras(
@@ -68,6 +70,7 @@ def keep_working_fixes(
             each.arguments.get("concat_dim", spec.concat_dim),
         )
     )
+    error.fixes = tuple(found)
     if left is not None and not found:
         more = f"This is not all that differs: {left.what}."
         error.do = join(" ", filter(None, (error.do, more)))
@@ -89,8 +92,8 @@ def _choose_tried(fix: Fix) -> dict[str, Any]:
 
 
 class _Trials:
-    def __init__(self, plan: Plan, most: int) -> None:
-        self._plan, self._left = plan, most
+    def __init__(self, plan: Plan, most: int, facts: CatalogFacts) -> None:
+        self._plan, self._left, self._facts = plan, most, facts
 
     def working(
         self, error: IcevirtError, facts: CatalogFacts, spec: CombineSpec, depth: int
@@ -107,14 +110,14 @@ class _Trials:
                     found.append(each)
                     continue
                 self._left -= 1
-                self._plan(*applied)
+                plan = self._plan(*applied)
             except IcevirtError as later:
                 if later.what != error.what and applied is not None:
                     left = left or later
                     more, _ = self.working(later, *applied, depth - 1) if depth > 1 else ((), None)
-                    found += [together(each, other) for other in more[:1]]
+                    found += [with_loss_of(together(each, e), e) for e in sort_by_loss(more)[:1]]
             else:
-                found.append(each)
+                found.append(Measured.of(self._facts, plan).put_on(each))
         return tuple(found), left
 
 

@@ -172,7 +172,7 @@ def refuse_unlike_mappings(facts: CatalogFacts) -> None:
 
 def mapping_fixes(facts: CatalogFacts) -> list[Fix]:
     """Return the fix that makes a group of each projection, where labels do not order files."""
-    price = "files of one projection get a group, in the order given; no data is copied"
+    price = "files of one projection get a group, in the order given"
     return groups_in_order(facts, price) if unlike_mappings(facts) else []
 
 

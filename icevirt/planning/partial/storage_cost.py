@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.amounts import size_of
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.joining import NUMBERS
 from icevirt.archive.plan import AxisGrid, Hybrid, PlannedArray
@@ -169,14 +170,13 @@ def max_error(hybrid: Hybrid) -> float | None:
     return abs(float(np.asarray(scale).reshape(-1)[0])) / 2
 
 
-def size_of(count: int) -> str:
-    """Return a number of bytes as people read it."""
-    number = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if number < 1024 or unit == "TiB":
-            break
-        number /= 1024
-    return f"{count} bytes" if unit == "bytes" else f"{number:.1f} {unit}"
+def stored_bytes(arrays: Sequence[PlannedArray]) -> int:
+    """Return the bytes of values that are stored beside those that the scan read."""
+    return sum(
+        each.hybrid.nbytes
+        for each in arrays
+        if each.hybrid is not None and each.hybrid.chunks and not each.whole.all()
+    )
 
 
 def hybrid_counts(

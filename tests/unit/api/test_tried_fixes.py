@@ -1,8 +1,11 @@
 """A fix is shown with all that it takes, or not at all."""
 
 from icevirt.api.dataset.planning import UntriedError, try_fixes
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, Loss
+from icevirt.planning.losses import Measured
 from icevirt.planning.remedies import fix, scan_fix
+
+WORKS = Measured(loss=Loss(), stored=0)
 
 
 def of(*fixes):
@@ -17,7 +20,7 @@ def refusing(*steps):
         for name, fixes in steps:
             if not any(name in held for held in arguments.values()):
                 return CombineError(f"{name} is needed", fixes=fixes)
-        return None
+        return WORKS
 
     return refusal
 
@@ -28,7 +31,7 @@ DROP = scan_fix("v is left out", drop_variables=["/v"])
 
 
 def test_a_fix_that_is_enough_stays_as_it_is():
-    assert try_fixes(of(PAD), lambda _: None) == ([PAD], "")
+    assert try_fixes(of(PAD), lambda _: WORKS) == ([PAD], "")
 
 
 def test_what_the_next_refusal_proposes_is_added():

@@ -281,5 +281,5 @@ def test_choices_that_something_else_prevents_are_offered_with_what_solves_that(
     with pytest.raises(CombineError, match="encoded differently") as caught:
         plan(files)
     first = caught.value.fixes[0].arguments["combine_options"]
-    assert set(first) == {"on_mismatch", "duplicates"}
+    assert set(first) == {"on_mismatch", "combine"}  # which keeps both files
     plan(files, **first)

@@ -136,7 +136,7 @@ def test_many_groups_are_offered_last():
 def test_a_fix_allows_as_many_bytes_as_it_stores():
     error = refused(v(), v(codecs=BYTES), max_native_bytes=100)
     assert offered(error)[1] == "--on-mismatch native --max-native-bytes 2400"
-    assert error.fixes[1].price == "stores 2.3 KiB of values; one array for all files"
+    assert error.fixes[1].cost == "stores 2.3 KiB of values; one array for all files"
 
 
 def test_too_many_bytes_are_refused_with_what_spares_them_and_what_allows_them():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from icevirt.archive.plan import BuildPlan
 from icevirt.errors import CombineError
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.working_fixes import keep_working_fixes
@@ -19,6 +20,21 @@ def refusal(what, *fixes):
     return CombineError(what, fixes=fixes, do="Or not.")
 
 
+def planned(facts):
+    """Return a plan that holds nothing of some files."""
+    return BuildPlan(
+        build_id="",
+        group="/",
+        concat_dim=(),
+        files=facts.files,
+        groups={},
+        arrays=(),
+        containers=(),
+        split_rules=(),
+        notes=(),
+    )
+
+
 def kept(error, *rules):
     """Return what is left of the fixes; rules say in turn what is refused of options."""
 
@@ -27,6 +43,7 @@ def kept(error, *rules):
         for is_wrong, later in rules:
             if is_wrong(spec.options, there):
                 raise later
+        return planned(facts)
 
     keep_working_fixes(
         error,
@@ -40,7 +57,7 @@ def kept(error, *rules):
 def test_what_works_or_cannot_be_tried_stays():
     is_refused = (lambda options, _: options.missing == "refuse", refusal("missing"))
     error = refusal("missing", NATIVE, RESERVE, UNKNOWN)
-    assert kept(error, is_refused) == (RESERVE, UNKNOWN)
+    assert {each.price for each in kept(error, is_refused)} == {"reserved", "?"}
     assert error.do == "Or not."
 
 
@@ -99,9 +116,10 @@ def test_an_option_may_have_to_go():
     without = CombineSpec(build_id="", spacing={"time": "1D"})
     error = refusal("not regular", fix("fits", spacing={"time": "6h"}))
 
-    def plan(_, spec):
+    def plan(facts, spec):
         if spec.spacing != {"time": "6h"}:
             raise refusal("not regular")
+        return planned(facts)
 
     keep_working_fixes(error, facts_of(step("a", 1.0)), without, plan)
     assert [each.price for each in error.fixes] == ["fits"]

@@ -1,0 +1,246 @@
+"""Measure what a plan leaves out of the files, and put what loses least first.
+
+Every command that an error proposes carries its `Loss`: this is the one place that counts it, and
+the one order of proposals.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts, Coded, FileColumns
+from icevirt.archive.joining import itemsize_of
+from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import Fix, Loss
+from icevirt.model import paths
+from icevirt.planning.axes.placement import number_rows
+from icevirt.planning.partial.storage_cost import stored_bytes
+
+_STORING = frozenset(("on_mismatch", "missing", "chunk_grid", "float_variables"))
+"""Options that decide whether values are stored; the others say nothing of it."""
+
+_CHOOSING = frozenset(("duplicates",))
+"""Options by which files or steps are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a plan costs."""
+
+    loss: Loss
+    stored: int  # bytes of values
+
+    @classmethod
+    def of(cls, facts: CatalogFacts, plan: BuildPlan) -> Measured:
+        """Count what the files of facts hold and a plan lacks, and what it stores."""
+        return cls(loss=_Held(facts).less(plan), stored=stored_bytes(plan.arrays))
+
+    def put_on(self, fix: Fix) -> Fix:
+        """Return a fix with what it costs."""
+        says = not _STORING.isdisjoint(fix.arguments.get("combine_options", {}))
+        return replace(fix, loss=self.loss, stored=self.stored if self.stored or says else None)
+
+
+def sort_by_loss(fixes: Iterable[Fix]) -> list[Fix]:
+    """Return proposals, what keeps all values first; those that lose alike stay in their order."""
+    return sorted(fixes, key=_rank)
+
+
+def _rank(fix: Fix) -> tuple[int, float]:
+    """Return what a proposal is sorted by; what discards an unknown part comes last.
+
+    What a user has to know of the values, as they say nothing of it, comes behind what keeps them.
+    """
+    if may_lose(fix):
+        return (2, math.inf) if fix.loss is None else fix.loss.rank
+    least = int("attrs" in fix.arguments.get("combine_options", {}))
+    return max((least, 0.0), (0, 0.0) if fix.loss is None else fix.loss.rank)
+
+
+def may_lose(fix: Fix) -> bool:
+    """Say whether the arguments of a fix leave something out, as far as they say it."""
+    if fix.loss is not None:
+        return bool(fix.loss)
+    scanning = fix.arguments.get("scan_options", {})
+    is_less = not _CHOOSING.isdisjoint(fix.arguments.get("combine_options", {}))
+    return is_less or bool({"drop_variables", "max_bad_files"} & scanning.keys())
+
+
+def with_loss_of(fix: Fix, other: Fix) -> Fix:
+    """Return a fix with what another one was measured to cost."""
+    return replace(fix, loss=other.loss, stored=other.stored)
+
+
+class _Held:
+    """What files hold: a row for each array of each file."""
+
+    def __init__(self, facts: CatalogFacts) -> None:
+        self.own, self._facts = facts.arrays.in_files, facts
+        arrays = facts.arrays
+        self._file = np.asarray(arrays.file[np.arange(len(self.own))], np.int64)
+        self._path = _wide(self.own)
+        key = self._file * len(self.own.values) + self._path
+        self._order = np.argsort(key, kind="stable")
+        self._keys = key[self._order]
+        shapes = [json.loads(each) for each in arrays.shape.values]
+        elements = np.array([math.prod(each) for each in shapes], np.float64)
+        types = (ArraySchema.loads(each).data_type for each in arrays.schema.values)
+        width = np.array([itemsize_of(each) for each in types], np.float64)
+        self._size = elements[arrays.shape.codes] * width[arrays.schema.codes]
+
+    def _number_values(self, dimensions: Sequence[str]) -> NDArray[np.int64]:
+        """Number the rows, alike where a variable has equal values in several files.
+
+        Along the dimensions of a plan values are equal only if they belong to the same steps.
+        """
+        arrays, rows = self._facts.arrays, len(self._path)
+        names = [ArraySchema.loads(each).dimension_names for each in arrays.schema.values]
+        along = np.array([not {*dimensions}.isdisjoint(each) for each in names], np.bool_)
+        is_along, digest = along[_wide(arrays.schema)], _wide(arrays.digest)
+        known = np.array([bool(each) for each in arrays.digest.values], np.bool_)[digest]
+        columns = []
+        for path in np.flatnonzero([_is_label(each, dimensions) for each in self.own.values]):
+            mine = np.flatnonzero((self._path == path) & known)
+            columns.append(np.full(len(self._facts.files), -1, np.int64))
+            columns[-1][self._file[mine]] = digest[mine]
+        steps = number_rows(columns, len(self._facts.files))
+        has_labels = np.any([each >= 0 for each in columns], axis=0) if columns else steps > 0
+        alike = number_rows(
+            [self._path, _wide(arrays.schema), digest, np.where(is_along, steps[self._file], 0)],
+            rows,
+        )
+        known &= ~is_along | has_labels[self._file]
+        return np.where(known, alike, alike.max(initial=0) + 1 + np.arange(rows))
+
+    def less(self, plan: BuildPlan) -> Loss:
+        """Return what a plan lacks of it."""
+        files = _find_files(self._facts.files, plan.files)
+        share, cut = np.zeros(len(self._path)), np.zeros(len(self._facts.files), np.int64)
+        for each in plan.arrays:
+            if each.mode is not ArrayMode.given:
+                self._add(share, cut, each, files, once=plan.eras is None)
+                if _is_label(
+                    each.source_path, plan.concat_dim
+                ):  # of steps that are held twice, too
+                    share[self._path == _find(self.own.values, each.source_path)] = 1.0
+        gone = np.ones(len(self._facts.files), np.bool_)
+        gone[files] = False
+        if plan.concat_dim and gone.any():
+            cut[gone] = self._length_along(plan.concat_dim[0])[gone]
+        eras = plan.eras
+        value = self._number_values(plan.concat_dim)
+        found = self._count(share, value, gone, int(cut.sum()))
+        apart = 0 if eras is None or eras.as_one else eras.count
+        return replace(found, groups=apart)
+
+    def _add(
+        self,
+        share: NDArray[np.float64],
+        cut: NDArray[np.int64],
+        planned: PlannedArray,
+        files: NDArray[np.int64],
+        *,
+        once: bool,
+    ) -> None:
+        """Add how much of each row an array of the dataset holds."""
+        mine = files[planned.files]
+        if planned.sources is None:
+            code = _find(self.own.values, planned.source_path)
+            codes = np.full(len(mine), code, np.int64)
+        else:
+            of = np.array([_find(self.own.values, each) for each in planned.sources.values])
+            codes = of[planned.sources.codes].astype(np.int64)
+        if planned.mode is ArrayMode.once:
+            if once:  # of all files, which were compared
+                mine, codes = files, np.full(len(files), codes[0] if len(codes) else -1, np.int64)
+            rows, there = self._rows(mine, codes)
+            share[rows[there]] = 1.0
+            return
+        held = planned.lengths if planned.held is None else planned.held
+        part = (planned.lengths / np.maximum(held, 1)).prod(axis=1)
+        part[(held == 0).any(axis=1)] = 1.0
+        rows, there = self._rows(mine, codes)
+        np.add.at(share, rows[there], part[there])
+        if planned.held is not None:
+            whole, kept = np.zeros_like(cut), np.zeros_like(cut)
+            whole[mine] = held[:, 0]
+            np.add.at(kept, mine, planned.lengths[:, 0])
+            np.maximum(cut, whole - kept, out=cut)
+
+    def _rows(
+        self, files: NDArray[np.int64], codes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        key = files * len(self.own.values) + codes
+        at = np.minimum(np.searchsorted(self._keys, key), max(0, len(self._keys) - 1))
+        there = (codes >= 0) & (self._keys[at] == key) if len(self._keys) else codes < -1
+        return self._order[at], there
+
+    def _count(
+        self,
+        share: NDArray[np.float64],
+        value: NDArray[np.int64],
+        gone: NDArray[np.bool_],
+        steps: int,
+    ) -> Loss:
+        """Count what is lost where a share of each row is there; equal values count once."""
+        _, first, number = np.unique(value, return_index=True, return_inverse=True)
+        best = np.zeros(len(first))
+        np.maximum.at(best, number, share)
+        lost = np.clip(1.0 - best, 0.0, 1.0)
+        paths_there = np.zeros(len(self.own.values), np.bool_)
+        paths_there[self._path[share > 0]] = True
+        of_lost = np.zeros(len(self.own.values), np.bool_)
+        of_lost[self._path[first[lost > 0]]] = True
+        is_lost = lost[number] > 0
+        has_lost = np.zeros(len(gone), np.bool_)
+        has_lost[self._file[is_lost]] = True
+        return Loss(
+            variables=int((of_lost & ~paths_there).sum()),
+            files=int((gone & has_lost).sum()),
+            steps=steps if is_lost.any() else 0,
+            bytes=round(float((lost * self._size[first]).sum())),
+        )
+
+    def _length_along(self, dimension: str) -> NDArray[np.int64]:
+        """Return how many steps each file has along a dimension; one along a new one."""
+        arrays = self._facts.arrays
+        pairs = number_rows([*map(_wide, (arrays.schema, arrays.shape))], len(self._path))
+        found = np.zeros(len(self._facts.files), np.int64)
+        for pair in np.unique(pairs):
+            rows = np.flatnonzero(pairs == pair)
+            names = ArraySchema.loads(arrays.schema[int(rows[0])]).dimension_names
+            if dimension in names:
+                length = json.loads(arrays.shape[int(rows[0])])[names.index(dimension)]
+                np.maximum.at(found, self._file[rows], length)
+        return found if found.any() else np.ones_like(found)
+
+
+def _is_label(path: str, dimensions: Sequence[str]) -> bool:
+    """Say whether a variable is named like one of some dimensions: its labels."""
+    return paths.name(path) in dimensions
+
+
+def _wide(column: Coded) -> NDArray[np.int64]:
+    return np.asarray(column.codes[np.arange(len(column))], np.int64)
+
+
+def _find(names: tuple[str, ...], name: str) -> int:
+    return names.index(name) if name in names else -1
+
+
+def _find_files(files: FileColumns, some: FileColumns) -> NDArray[np.int64]:
+    """Return the rows of some files, which a plan has in another order."""
+    size = int(max(files.row.max(initial=0), some.row.max(initial=0))) + 1
+    number = {name: at for at, name in enumerate(files.parts)}
+    key = files.part.astype(np.int64) * size + files.row
+    own = np.array([number[name] for name in some.parts], np.int64)
+    order = np.argsort(key)
+    found: NDArray[np.int64] = order[np.searchsorted(key[order], own[some.part] * size + some.row)]
+    return found

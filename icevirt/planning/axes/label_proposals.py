@@ -27,11 +27,12 @@ from icevirt.planning.axes.file_labels import NamePattern, readable_paths
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
 from icevirt.planning.axes.new_dimensions import new_dimension, relabel
 from icevirt.planning.axes.placement import along, files_along
-from icevirt.planning.remedies import EVERY, fix
+from icevirt.planning.remedies import EVERY, fix, list_names
 from icevirt.planning.times.units import parse, units_of
 
 _SAMPLE = 32  # names that are compared before all are
 _TRIED = 40  # patterns
+_NAMED = 3  # dimensions in a price
 _MOSTLY = 0.75  # of the names
 _ABOVE = 3  # folders above those that differ, which may hold a year
 _READ = 10_000  # files whose attributes are read for a proposal
@@ -241,10 +242,39 @@ class _Look:
         )
 
     def following(self) -> Iterator[Fix]:
-        """Yield the one dimension along which files have other lengths, and no coordinate."""
-        if len(self.ragged) == 1 and self._is_alike:
-            price = f"files follow one another along {self.ragged[0]}, in the order given"
-            yield fix(price, concat_dim=self.ragged)
+        """Yield the dimensions along which files have other lengths, and no coordinate.
+
+        They grow together: one alone would repeat what lies along the others.
+        """
+        names = self._grow_together()
+        if names and self._is_alike and not self._are_crossed(names):
+            along = list_names(names, _NAMED)
+            yield fix(
+                f"files follow one another along {along}, in the order given", concat_dim=names
+            )
+
+    def _grow_together(self) -> list[str]:
+        """Return these dimensions, and those that variables of the same names have in their place.
+
+        Groups of one kind may have equal lengths in all files by chance.
+        """
+        places = {
+            (paths.name(path), axis)
+            for path, schema in self._variables
+            for axis, name in enumerate(schema.dimension_names)
+            if name in self.ragged
+        }
+        found = {
+            name
+            for path, schema in self._variables
+            for axis, name in enumerate(schema.dimension_names)
+            if name and name not in self._coordinates and (paths.name(path), axis) in places
+        }
+        return sorted(found)
+
+    def _are_crossed(self, names: Sequence[str]) -> bool:
+        """Say whether a variable has several of some dimensions, so that these make a grid."""
+        return any(len({*names} & {*schema.dimension_names}) > 1 for _, schema in self._variables)
 
     # -- whether it works --------------------------------------------------------------------
 

@@ -87,7 +87,8 @@ def _is_unlike(path: Coded, schema: Coded, numbers: list[Mapping[int, int]]) -> 
 
 def _dimensions(facts: CatalogFacts, numbers: list[Mapping[int, int]]) -> list[_Dimension]:
     """Return the dimensions of all files, in the order of their first places."""
-    arrays, found = facts.arrays, {}
+    arrays = facts.arrays
+    found: dict[str, list[_Dimension]] = {}
     for code, path in enumerate(arrays.path.values):
         rows = np.flatnonzero(arrays.path.codes == code)
         files, schemas = arrays.file[rows], arrays.schema.codes[rows]

@@ -143,13 +143,6 @@ def _check_names(rename: Mapping[str, str]) -> None:
                 old=old,
                 new=new,
             )
-    new_names = list(rename.values())
-    if twice := [name for name in new_names if new_names.count(name) > 1]:
-        raise InvalidInputError(
-            "rename would give several variables or dimensions the same name",
-            do="To give dimensions of different files one name, use preprocess.",
-            new=twice[0],
-        )
 
 
 def _write_json(variable: str, name: str, value: Any) -> str:

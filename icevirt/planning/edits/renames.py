@@ -66,6 +66,8 @@ def apply_edits(
     """
     if not any(edits):
         return facts
+    for number, edit in enumerate(edits):
+        _refuse_joined(facts, edit, np.flatnonzero(of_file == number))
     arrays = facts.arrays
     columns = np.stack([arrays.path.codes, arrays.schema.codes, of_file[arrays.file]], axis=1)
     distinct, first, which = np.unique(columns, axis=0, return_index=True, return_inverse=True)
@@ -96,6 +98,40 @@ def apply_edits(
     made = made if kept.all() else made.take(np.flatnonzero(kept[which]))
     _refuse_twice(facts, made)
     return replace(facts, arrays=made, groups_of=_rename_groups(facts, edits, of_file, there))
+
+
+def files_with(facts: CatalogFacts, name: str) -> NDArray[np.int64]:
+    """Return the rows of files that have a variable or a dimension of a name, or of a path."""
+    arrays = facts.arrays
+    has = np.array(
+        [path == name or paths.name(path) == name for path in arrays.path.values], np.bool_
+    )
+    own = [name in ArraySchema.loads(each).dimension_names for each in arrays.schema.values]
+    rows = has[arrays.path.codes] | np.array(own, np.bool_)[arrays.schema.codes]
+    return np.unique(arrays.file[np.flatnonzero(rows)]).astype(np.int64)
+
+
+def _refuse_joined(facts: CatalogFacts, edit: FileEdit, files: NDArray[np.int64]) -> None:
+    """Refuse one new name for several names of one file.
+
+    Raises:
+        InvalidInputError: A file has two of them.
+    """
+    olds: dict[str, list[str]] = {}
+    for old, new in edit.rename:
+        olds.setdefault(new, []).append(old)
+    for new, names in olds.items():
+        if len(names) < 2:
+            continue
+        held = np.concatenate([np.intersect1d(files_with(facts, each), files) for each in names])
+        found, count = np.unique(held, return_counts=True)
+        if (count > 1).any():
+            raise InvalidInputError(
+                "rename would give several variables or dimensions of a file the same name",
+                do="Give them names of their own.",
+                new=new,
+                file=facts.files.url[int(found[np.argmax(count > 1)])],
+            )
 
 
 def _add_bounds(

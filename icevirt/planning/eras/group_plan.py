@@ -28,6 +28,7 @@ from icevirt.planning.combine.combine import combine_prepared, split_rules_of, s
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
+from icevirt.planning.edits.spelled_names import rename_fixes
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
 from icevirt.planning.eras.report import (
     FOLLOWED,
@@ -70,7 +71,9 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
         return _combine(facts, spec)
     except (CombineError, InvalidInputError) as error:
         if isinstance(error, CombineError):
-            error.fixes = (*mesh_fixes(facts, spec), *error.fixes, *mapping_fixes(facts))
+            named = rename_fixes(facts, spec.concat_dim)
+            meshes, mappings = mesh_fixes(facts, spec), mapping_fixes(facts)
+            error.fixes = (*named, *meshes, *error.fixes, *mappings)
         keep_working_fixes(error, facts, spec, plan_once)
         raise
 

@@ -68,7 +68,9 @@ def describe_eras(
 def _opens_as_one(prepared: PreparedFacts, parted: EraPartition) -> bool:
     """Say whether the eras have an order, and differ only in how values are stored."""
     labels = {*map(paths.name, prepared.facts.arrays.path.values), *(n.name for n in prepared.new)}
-    if not (parted.contiguous or parted.dimension in labels):
+    if not (parted.contiguous or parted.dimension in labels) or not _have_groups_alike(
+        prepared, parted
+    ):
         return False
     for variable in parted.variables:
         numbers = np.unique(variable.number[variable.number >= 0]).tolist()
@@ -79,6 +81,18 @@ def _opens_as_one(prepared: PreparedFacts, parted: EraPartition) -> bool:
         ):
             return False
     return True
+
+
+def _have_groups_alike(prepared: PreparedFacts, parted: EraPartition) -> bool:
+    """Say whether all eras have the same groups: the engine opens a group of all eras as one."""
+    arrays = prepared.facts.arrays
+    parents = [paths.parent(path) for path in arrays.path.values]
+    number = {name: at for at, name in enumerate(dict.fromkeys(parents))}
+    group = np.array([number[name] for name in parents], np.int64)[arrays.path.codes]
+    era = parted.of_file[arrays.file]
+    pairs = np.unique(group[era >= 0] * np.int64(parted.count) + era[era >= 0])
+    _, eras = np.unique(pairs // parted.count, return_counts=True)
+    return bool((eras == parted.count).all())
 
 
 def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:

@@ -139,7 +139,7 @@ def mesh_fixes(facts: CatalogFacts, spec: CombineSpec) -> list[Fix]:
     number = "numbers" if len(unlike) == 1 else "number"
     price = (
         f"{list_names(unlike, _NAMED)} {number} elements of each file: files of the same elements"
-        " get a group, in the order given; no data is copied"
+        " get a group, in the order given"
     )
     groups = groups_in_order(facts, price)
     if spec.options.rebase_indices or any(len(each.numbers) != 1 for each in indices.values()):

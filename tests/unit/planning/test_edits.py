@@ -139,7 +139,6 @@ def test_variables_are_dropped_by_name_and_path():
         ({"rename": {"a": ""}}, "not a valid new name"),
         ({"rename": {"a": "b/c"}}, "not a valid new name"),
         ({"rename": {"a": 1}}, "names must be strings"),
-        ({"rename": {"a": "c", "b": "c"}}, "the same name"),
         ("words", "must return FileChanges or None"),
     ],
 )

@@ -14,6 +14,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import along, data_along
+from icevirt.planning.axes.positions import count_positions
 from icevirt.planning.combine.dimension_lengths import kinds_of
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import bounds_of, units_of
@@ -94,6 +95,23 @@ def with_equal_labels(facts: CatalogFacts) -> list[Fix]:
         fix(price.format(name), combine="nested", concat_dim=[name])
         for name, has_labels in _growing(facts)
         if has_labels
+    ]
+
+
+def along_positions(facts: CatalogFacts) -> list[Fix]:
+    """Return fixes for dimensions of other lengths along which files follow one another.
+
+    Their coordinates count the positions within each file, or times lie along them.
+    """
+    return [
+        fix(
+            f"files follow one another in the order given, whatever {name} counts in each",
+            combine="nested",
+            concat_dim=[name],
+        )
+        for name, each in _dimensions(facts).items()
+        if any(len(held) > 1 for held in each.lengths.values())
+        and (each.has_times or count_positions(facts, name))
     ]
 
 

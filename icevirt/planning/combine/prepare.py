@@ -52,6 +52,7 @@ from icevirt.planning.axes.new_dimensions import (
 )
 from icevirt.planning.axes.phony_dimensions import with_phony_alike
 from icevirt.planning.axes.placement import place_by_order, place_files
+from icevirt.planning.axes.positions import with_longest
 from icevirt.planning.combine.data_vars import (
     DimensionRules,
     find_rule,
@@ -155,7 +156,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
             shorter or longer along a dimension than its coordinate.
         InvalidInputError: There are too few or too many labels, or of several kinds.
     """
-    facts = with_phony_alike(with_texts_alike(facts))
+    facts = with_longest(with_phony_alike(with_texts_alike(facts)), spec.pad)
     nest = (
         places_of_nest(facts, spec.concat_dim, spec.nest)
         if spec.options.combine == "nested"
@@ -254,6 +255,7 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
                     write_code('concat_dim="..."', "--concat-dim NAME"),
                     ".",
                 ),
+                fixes=candidates.along_positions(facts),
                 first=facts.files.url[0],
                 last=facts.files.url[len(facts.files) - 1],
             )

@@ -32,7 +32,7 @@ from icevirt.remedy_notation import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class DataLoss:
     """What the files hold and a dataset lacks, counted."""
 
     variables: int = 0
@@ -96,7 +96,7 @@ class Fix:
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The arguments as values."""
 
-    loss: Loss | None = field(default=None, compare=False)
+    loss: DataLoss | None = field(default=None, compare=False)
     """What the dataset would lack; None where that is not known."""
 
     stored: int | None = field(default=None, compare=False)

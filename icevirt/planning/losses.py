@@ -1,6 +1,6 @@
 """Measure what a plan leaves out of the files, and put what loses least first.
 
-Every command that an error proposes carries its `Loss`: this is the one place that counts it, and
+Every command that an error proposes carries its `DataLoss`: this is the one place that counts it, and
 the one order of proposals.
 """
 
@@ -18,7 +18,7 @@ from icevirt.archive.facts import CatalogFacts, Coded, FileColumns
 from icevirt.archive.joining import itemsize_of
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import Fix, Loss
+from icevirt.errors import Fix, DataLoss
 from icevirt.model import paths
 from icevirt.planning.axes.placement import number_rows
 from icevirt.planning.partial.storage_cost import stored_bytes
@@ -34,13 +34,13 @@ _CHOOSING = frozenset(("duplicates",))
 class Measured:
     """What a plan costs."""
 
-    loss: Loss
+    loss: DataLoss
     stored: int  # bytes of values
 
     @classmethod
     def of(cls, facts: CatalogFacts, plan: BuildPlan) -> Measured:
         """Count what the files of facts hold and a plan lacks, and what it stores."""
-        return cls(loss=_Held(facts).less(plan), stored=stored_bytes(plan.arrays))
+        return cls(loss=_HeldRows(facts).less(plan), stored=stored_bytes(plan.arrays))
 
     def put_on(self, fix: Fix) -> Fix:
         """Return a fix with what it costs."""
@@ -78,7 +78,7 @@ def with_loss_of(fix: Fix, other: Fix) -> Fix:
     return replace(fix, loss=other.loss, stored=other.stored)
 
 
-class _Held:
+class _HeldRows:
     """What files hold: a row for each array of each file."""
 
     def __init__(self, facts: CatalogFacts) -> None:
@@ -119,7 +119,7 @@ class _Held:
         known &= ~is_along | has_labels[self._file]
         return np.where(known, alike, alike.max(initial=0) + 1 + np.arange(rows))
 
-    def less(self, plan: BuildPlan) -> Loss:
+    def less(self, plan: BuildPlan) -> DataLoss:
         """Return what a plan lacks of it."""
         files = _find_files(self._facts.files, plan.files)
         share, cut = np.zeros(len(self._path)), np.zeros(len(self._facts.files), np.int64)
@@ -188,7 +188,7 @@ class _Held:
         value: NDArray[np.int64],
         gone: NDArray[np.bool_],
         steps: int,
-    ) -> Loss:
+    ) -> DataLoss:
         """Count what is lost where a share of each row is there; equal values count once."""
         _, first, number = np.unique(value, return_index=True, return_inverse=True)
         best = np.zeros(len(first))
@@ -201,7 +201,7 @@ class _Held:
         is_lost = lost[number] > 0
         has_lost = np.zeros(len(gone), np.bool_)
         has_lost[self._file[is_lost]] = True
-        return Loss(
+        return DataLoss(
             variables=int((of_lost & ~paths_there).sum()),
             files=int((gone & has_lost).sum()),
             steps=steps if is_lost.any() else 0,

@@ -25,7 +25,7 @@ type _Place = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
-class _Dimension:
+class _PhonyDimension:
     """Places that have one number in each file."""
 
     number: NDArray[np.int64]  # (files,)
@@ -85,10 +85,10 @@ def _is_unlike(path: Coded, schema: Coded, numbers: list[Mapping[int, int]]) -> 
     )
 
 
-def _dimensions(facts: CatalogFacts, numbers: list[Mapping[int, int]]) -> list[_Dimension]:
+def _dimensions(facts: CatalogFacts, numbers: list[Mapping[int, int]]) -> list[_PhonyDimension]:
     """Return the dimensions of all files, in the order of their first places."""
     arrays = facts.arrays
-    found: dict[str, list[_Dimension]] = {}
+    found: dict[str, list[_PhonyDimension]] = {}
     for code, path in enumerate(arrays.path.values):
         rows = np.flatnonzero(arrays.path.codes == code)
         files, schemas = arrays.file[rows], arrays.schema.codes[rows]
@@ -99,13 +99,13 @@ def _dimensions(facts: CatalogFacts, numbers: list[Mapping[int, int]]) -> list[_
             there = found.setdefault(paths.parent(path), [])
             held = next((each for each in there if each.takes(number)), None)
             if held is None:
-                held = _Dimension(number)
+                held = _PhonyDimension(number)
                 there.append(held)
             held.add((code, axis), number)
     return [each for some in found.values() for each in some]
 
 
-def _name(dimensions: list[_Dimension]) -> Mapping[_Place, str]:
+def _name(dimensions: list[_PhonyDimension]) -> Mapping[_Place, str]:
     """Return the name of each place: the number of the first file, or one that no other has."""
     taken: set[int] = set()
     free = 1 + max(int(each.number.max()) for each in dimensions)

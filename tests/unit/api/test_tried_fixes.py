@@ -1,11 +1,11 @@
 """A fix is shown with all that it takes, or not at all."""
 
 from icevirt.api.dataset.planning import UntriedError, try_fixes
-from icevirt.errors import CombineError, Loss
+from icevirt.errors import CombineError, DataLoss
 from icevirt.planning.losses import Measured
 from icevirt.planning.remedies import fix, scan_fix
 
-WORKS = Measured(loss=Loss(), stored=0)
+WORKS = Measured(loss=DataLoss(), stored=0)
 
 
 def of(*fixes):

@@ -12,7 +12,7 @@ from icevirt.api.events import Clock, telling_failures
 from icevirt.display.document import document
 from icevirt.display.events import JsonFormatter
 from icevirt.display.fixes import build_of, commands, lines
-from icevirt.errors import CombineError, Fix, Loss
+from icevirt.errors import CombineError, Fix, DataLoss
 from icevirt.planning.remedies import build_fix, fix, scan_fix
 from icevirt.remedy_notation import REPOSITORY
 
@@ -203,7 +203,7 @@ def test_an_error_says_what_differs_between_which_files_and_how_to_go_on(folder)
 
 
 def test_programs_get_the_fixes_as_values():
-    measured = replace(RESERVE, loss=Loss(variables=1, bytes=8))
+    measured = replace(RESERVE, loss=DataLoss(variables=1, bytes=8))
     error = CombineError("no", fixes=[measured], do="Or not.", first="a.nc")
     assert json.loads(json.dumps(document(error))) == {
         "error": {"code": "combine", "what": "no", "facts": {"first": "a.nc"}, "do": "Or not."},

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt.errors import CombineError, Loss
+from icevirt.errors import CombineError, DataLoss
 from unit.planning.scanned_facts import File, coord, data, plan, shown, step
 
 RUNS = st.lists(
@@ -96,7 +96,7 @@ def test_the_refusal_counts_what_several_files_hold():
     assert [each.flags[-1] for each in caught.value.fixes] == [
         "nested", "newest", "version", "first", "last",
     ]  # fmt: skip
-    assert caught.value.fixes[1].loss == Loss(steps=4, bytes=4 * (16 + 8))
+    assert caught.value.fixes[1].loss == DataLoss(steps=4, bytes=4 * (16 + 8))
 
 
 def test_runs_that_overlap_are_divided_into_eras():

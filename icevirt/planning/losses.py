@@ -1,7 +1,7 @@
 """Measure what a plan leaves out of the files, and put what loses least first.
 
-Every command that an error proposes carries its `DataLoss`: this is the one place that counts it, and
-the one order of proposals.
+Every command that an error proposes carries its `DataLoss`. It is counted here and nowhere else, and
+here is the one order of proposals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from icevirt.archive.facts import CatalogFacts, Coded, FileColumns
 from icevirt.archive.joining import itemsize_of
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import Fix, DataLoss
+from icevirt.errors import DataLoss, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import number_rows
 from icevirt.planning.partial.storage_cost import stored_bytes

@@ -25,7 +25,7 @@ from icevirt.planning.remedies import list_names
 from icevirt.planning.stored_form import StoredForms
 from icevirt.planning.times.calendars import SINCE_REFORM
 from icevirt.planning.times.units import DECODED_DURATIONS, bounds_of, calendar_called, says_since
-from icevirt.versioning.merge.kept_nodes import DataLoss
+from icevirt.versioning.merge.kept_nodes import Loss
 
 _SHOWN = 10  # variables in a line
 _OF_TIMES = ("data_type", "fill_value", "units", "dtype", "_FillValue", "missing_value")
@@ -85,7 +85,7 @@ def plan_changes(
 
 
 def changes_of_others(
-    found: Iterable[DataLoss], commits: Mapping[str, tuple[str, str]]
+    found: Iterable[Loss], commits: Mapping[str, tuple[str, str]]
 ) -> Iterator[PlanChange]:
     """Yield what a build would undo of the work of others, a line for each of their commits.
 

@@ -33,7 +33,7 @@ from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import (
     Claim,
     KeptNodes,
-    DataLoss,
+    Loss,
     attributes_of,
     coordinates_of,
     find_moved_manifests,
@@ -203,7 +203,7 @@ def find_undone(
     *,
     groups: Mapping[str, bytes],
     arrays: Mapping[str, bytes],
-) -> list[DataLoss]:
+) -> list[Loss]:
     """Return what others did since the last build, and a build of some nodes would undo.
 
     Args:

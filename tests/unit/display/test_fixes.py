@@ -12,7 +12,7 @@ from icevirt.api.events import Clock, telling_failures
 from icevirt.display.document import document
 from icevirt.display.events import JsonFormatter
 from icevirt.display.fixes import build_of, commands, lines
-from icevirt.errors import CombineError, Fix, DataLoss
+from icevirt.errors import CombineError, DataLoss, Fix
 from icevirt.planning.remedies import build_fix, fix, scan_fix
 from icevirt.remedy_notation import REPOSITORY
 

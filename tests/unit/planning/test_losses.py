@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from icevirt.errors import Fix, DataLoss
+from icevirt.errors import DataLoss, Fix
 from icevirt.planning.losses import Measured, may_lose, sort_by_loss
 from icevirt.planning.remedies import fix, scan_fix
 from unit.planning.scanned_facts import data, facts_of, plan, step

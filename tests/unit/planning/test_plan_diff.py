@@ -8,7 +8,7 @@ import pytest
 
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
-from icevirt.versioning.merge.kept_nodes import DataLoss
+from icevirt.versioning.merge.kept_nodes import Loss
 from unit.planning.scanned_facts import ZLIB, coord, data, plan, step
 
 NOTHING = (FileEdit(), ""), (FileEdit(), "")
@@ -161,10 +161,10 @@ def test_a_calendar_by_another_name_stops_no_build():
 
 def test_work_of_others_is_listed_by_commit():
     found = [
-        DataLoss(path="/a", what="array", stops=True),
-        DataLoss(path="/b", what="array", stops=True),
-        DataLoss(path="/c", what="attributes", stops=False),
-        DataLoss(path="/d", what="array", stops=True),
+        Loss(path="/a", what="array", stops=True),
+        Loss(path="/b", what="array", stops=True),
+        Loss(path="/c", what="attributes", stops=False),
+        Loss(path="/d", what="array", stops=True),
     ]
     commits = dict.fromkeys(("/a", "/b", "/c"), ("1CE", "fix"))
     assert {each.what: each.stops for each in changes_of_others(found, commits)} == {

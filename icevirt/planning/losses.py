@@ -1,7 +1,7 @@
 """Measure what a plan leaves out of the files, and put what loses least first.
 
-Every command that an error proposes carries its `DataLoss`. It is counted here and nowhere else, and
-here is the one order of proposals.
+Every command that an error proposes carries its `DataLoss`. It is counted here alone, and here is
+the one order of proposals.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ PARAMETERS = {
     "max_concurrent_manifest_fetches": _MEMORY,
     "max_concurrent_deletes": _MEMORY,
     "max_concurrent_listings": _MEMORY,
-    "max_consecutive_delete_failures": "the first delete that fails is raised",
+    "max_consecutive_delete_failures": "deletions that the storage refused are raised once, with their number and reasons",
     "spec_version": "2 unless `spec_version=1` is given",
     "create_version": "new repositories are V2",
     "validate_container": "a location without a container is always refused",
@@ -115,7 +115,7 @@ ABSENT = {
     "InternalError": "unexpected errors are Python's own, with their traceback",
     r"GCSummary\.attributes_deleted": "the format has no files of attributes",
     r"GCSummary\.(delete_errors|objects_failed_to_delete|skipped_phases|throttled_batches)": (
-        "failures are raised"
+        "failures are raised, with these facts"
     ),
     r"Manifest(Preload|Split)Condition\.(And|Or|True|False|NameMatches|PathMatches|NumRefs)": (
         "a case of the Rust type; the functions with lower-case names make it"

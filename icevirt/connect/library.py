@@ -37,6 +37,8 @@ from icevirt.threads import run_interruptibly
 _EXTENSION = "obstore._obstore"
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,60})</Code>")
+# of one of many objects that one request deletes; the request itself went well
+_KEY_CODE = re.compile(r'DeleteFailed \{.*?\bcode: "([A-Za-z0-9._-]{1,60})"', re.DOTALL)
 _UNKNOWN_OPTION = re.compile(r"Configuration key: '([\w.-]+)' is not valid")
 _KEY = re.compile(r'path: "((?:[^"\\]|\\.)*)"')  # control characters in it are escaped
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "AllAccessDisabled"}
@@ -60,6 +62,7 @@ _BY_CODE = {
 _FORBIDDEN = (
     "These credentials may not do this here: check them, their permissions, and the region."
 )
+_BY_CODE["AccessDenied"] = _FORBIDDEN
 _BY_STATUS = {
     "301": _BY_CODE["PermanentRedirect"],
     "307": _BY_CODE["PermanentRedirect"],
@@ -87,6 +90,10 @@ _CAUSES = (
     ("timed out", "The server did not answer in time; try again, or check the network."),
 )
 _NOT_SENT = ("kind: Connect", "kind: Builder", "credential provider")
+UNREADABLE = "InvalidDeleteObjectsResponse"
+"""The reason of an error where it is unclear which objects were deleted."""
+
+_REFUSED = "the object store refused the request or did not answer"
 _OTHER = "Check endpoint, network and credentials, then try again."
 
 
@@ -197,6 +204,23 @@ def ask[T](url: str, act: Callable[[], T]) -> T:
     raise failure
 
 
+def refusal_by_status(url: str, status: int, answer: str) -> StorageError:
+    """Return the error of a request that this library did not send.
+
+    Args:
+        url: What was acted on, without secrets.
+        status: Of the answer.
+        answer: Its body, of which only the server's code is repeated.
+    """
+    code = _CODE.search(answer)
+    do = _BY_STATUS.get(str(status), _OTHER)
+    facts = {"url": url, "kind": "GenericError", "status": status}
+    if code:
+        do = _BY_CODE.get(code[1], do)
+        facts["reason"] = code[1]
+    return StorageError(_REFUSED, do=do, **facts)
+
+
 def is_refusal(error: StorageError) -> bool:
     """Say whether a store refused these credentials, and may not refuse others."""
     facts = error.facts
@@ -281,7 +305,7 @@ def _refusal(error: BaseException, url: str) -> StorageError:
             reason="NoCredentials",
             sent=False,
         )
-    code, status = _CODE.search(text), _STATUS.search(text)
+    code, status = _CODE.search(text) or _KEY_CODE.search(text), _STATUS.search(text)
     if code and code[1] in _NO_BUCKET:
         return _missing(text, url)
     facts: dict[str, Any] = {"url": url, "kind": type(error).__name__}
@@ -296,6 +320,8 @@ def _refusal(error: BaseException, url: str) -> StorageError:
     if code:
         facts["reason"] = code[1]
         do = _BY_CODE.get(code[1], do)
+    elif "invalid DeleteObjects response" in text:
+        facts["reason"] = UNREADABLE
     if do == _FORBIDDEN:
         do = write_remedy(do, " ", public_access(url))
-    return StorageError("the object store refused the request or did not answer", do=do, **facts)
+    return StorageError(_REFUSED, do=do, **facts)

@@ -29,6 +29,7 @@ _LONGEST_PAUSE = 8.0
 _CERTAIN = 16  # requests given up in a row that are no accident of one object
 _REST = 1.0  # seconds in which a server is not asked at all
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
+_SLOWER = ("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "ServerBusy")
 _SLOW = "RequestTimeout"  # with status 400, on S3
 # not the numbers of the `random` module: programs that seed these want them undisturbed, and
 # processes that seed them alike would wait alike
@@ -194,8 +195,8 @@ def _may_pass(error: StorageError) -> bool:
     if facts.get("kind") != "GenericError":  # others are about the request
         return False
     status = facts.get("status")
-    if status is None:
-        return True  # no answer, or one that broke off
+    if status is None:  # no answer, or one that broke off, or about one of many objects
+        return facts.get("reason", _SLOWER[0]) in _SLOWER
     return status in _PASSING or (status == 400 and facts.get("reason") == _SLOW)
 
 

@@ -20,11 +20,10 @@ class Update(Shown, types.Update):
 
 
 class GCSummary(Shown, garbage_collection.GCSummary):
-    """What was deleted, or would be deleted; what fails is raised, so it tells no failures."""
+    """What was deleted, or would be deleted, and what the storage refused to delete."""
 
     attributes_deleted = 0  # the format has no files of attributes
-    objects_failed_to_delete = 0
-    throttled_batches = 0
+    throttled_batches = 0  # one that goes on being throttled after a minute is a failure
 
     _home = "icechunk.ops"
 
@@ -37,11 +36,16 @@ class GCSummary(Shown, garbage_collection.GCSummary):
         return {name: getattr(self, name) for name in names.split()}
 
     @property
+    def objects_failed_to_delete(self) -> int:
+        """How many objects the storage refused to delete."""
+        return self.refused
+
+    @property
     def delete_errors(self) -> list[str]:
-        """Nothing."""
-        return []
+        """Why."""
+        return list(self.reasons)
 
     @property
     def skipped_phases(self) -> list[str]:
-        """Nothing."""
-        return []
+        """Kinds of objects that were left, because what may refer to them was."""
+        return list(self.left_out)

@@ -313,12 +313,15 @@ class Repository(engine.Repository):
     def garbage_collect(  # type: ignore[override]
         self, delete_object_older_than: datetime, *, dry_run: bool = False, **limits: Any
     ) -> GCSummary:
-        """Delete files that are unreachable; memory and concurrency are bounded already."""
+        """Delete files that are unreachable; memory and concurrency are bounded already.
+
+        What the storage refuses to delete is in the summary, as icechunk has it.
+        """
         from icevirt.icechunk.ops import GCSummary
 
         del limits
         check_time("delete_object_older_than", delete_object_older_than)
-        return GCSummary.of(super().garbage_collect(delete_object_older_than, dry_run=dry_run))
+        return GCSummary.of(self._collect_garbage(delete_object_older_than, dry_run=dry_run))
 
     def chunk_storage_stats(self, **limits: Any) -> ChunkStorageStats:
         """Return what chunks take; memory and concurrency are bounded already."""

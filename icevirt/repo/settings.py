@@ -217,7 +217,16 @@ class Settings:
             ConflictError: V1 clients committed after an upgrade, which has to be run again; or, in
                 a V1 repository, a branch was set to garbage meanwhile.
             FormatError: A file to keep cannot be read; no file was deleted.
+            StorageError: The storage refused to delete some of it; the error counts them.
         """
+        summary = self._collect_garbage(delete_object_older_than, dry_run=dry_run)
+        summary.check(self._head.storage.url)
+        return summary
+
+    def _collect_garbage(
+        self, delete_object_older_than: datetime | None, *, dry_run: bool
+    ) -> GCSummary:
+        """Do what `garbage_collect` does; what was refused is in the summary."""
         from icevirt.repo.maintenance import garbage_collection
         from icevirt.repo.v1 import upgrade
         from icevirt.versioning.history.timestamps import micros, moment

@@ -22,11 +22,13 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Never
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from icevirt.connect.credentials.common import Credentials, Refreshable
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
-from icevirt.connect.library import ask, obstore
+from icevirt.connect.library import UNREADABLE, ask, obstore, refusal_by_status
 from icevirt.connect.options import config_of
 from icevirt.connect.retry import RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket, bucket_of
@@ -57,6 +59,10 @@ _PAGE = 1000  # objects for each request of a listing
 _PART = 16 * 1024 * 1024  # bytes; larger objects are sent in parts of this size
 _PUTS = 8  # objects that are sent at once before a conditional write
 _AT_ONCE = 1000  # objects that are deleted by one request
+_DELETIONS = 8  # requests at once, where each deletes one
+_GOOD_FOR = timedelta(minutes=15)  # signatures
+_PATIENCE = 30.0  # seconds without a byte
+_ANSWER = 64 * 1024  # bytes of an error that are looked at
 _TRIES = 12  # of a conditional write; as long as the patience that other requests have
 _LONGEST_PAUSE = 8.0  # seconds
 _BUSY = ("ConditionalRequestConflict", "OperationAborted")  # S3: another writer was just writing
@@ -204,6 +210,9 @@ class ObjectReading:
         return Version(found or "")
 
 
+_one_by_one: set[Bucket] = set()
+"""Buckets that are known to lack the request that deletes many objects."""
+
 _proven: set[tuple[Bucket, bool]] = set()
 """Buckets seen to refuse a write whose condition does not hold, for writes that create or not."""
 
@@ -262,9 +271,7 @@ class ObjectStorage(ObjectReading):
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
-        key = self._key(path)
-        with suppress(ObjectNotFoundError):
-            self._ask(path, lambda store: obstore().delete(store, key))
+        self._delete_keys([self._key(path)])
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Remove objects, a thousand at once; those that are not there are no error."""
@@ -276,13 +283,50 @@ class ObjectStorage(ObjectReading):
         for page in self._pages(self._key(prefix.rstrip("/")), _AT_ONCE):
             self._delete_keys([meta["path"] for meta in page])
 
-    def _delete_keys(self, doomed: list[str]) -> None:
+    def _delete_keys(self, doomed: Sequence[str]) -> None:
+        if self._bucket.once() in _one_by_one:
+            self._delete_one_by_one(doomed)
+            return
         try:
-            patiently(self._bucket, self.url, lambda store: obstore().delete(store, doomed))
+            patiently(self._bucket, self.url, lambda store: obstore().delete(store, [*doomed]))
         except ObjectNotFoundError:  # another process deletes here too
             if len(doomed) > 1:
                 for key in doomed:
                     self._delete_keys([key])
+        except StorageError as error:
+            # some stores that speak S3 lack this request, which is all that the library sends
+            is_lacking = error.facts.get("status") in (405, 501)
+            is_odd = error.facts.get("reason") == UNREADABLE
+            if self._bucket.provider != "s3" or not (is_lacking or is_odd):
+                raise
+            self._delete_one_by_one(doomed)
+            _one_by_one.add(self._bucket.once())
+
+    def _delete_one_by_one(self, doomed: Sequence[str]) -> None:
+        with Threads(min(_DELETIONS, len(doomed)), "icevirt-delete") as pool:
+            for _ in pool.map(self._delete_alone, doomed):
+                pass  # which raises
+
+    def _delete_alone(self, key: str) -> None:
+        """Delete an object by a request of its own, which is signed here."""
+        url = f"{self._bucket.url}/{key}"
+
+        def act(store: Any) -> None:
+            signed = obstore().sign(store, "DELETE", key, _GOOD_FOR)
+            request = Request(signed, method="DELETE")  # noqa: S310  # its scheme is the store's
+            try:
+                urlopen(request, timeout=_PATIENCE).close()  # noqa: S310
+            except HTTPError as error:
+                with error:
+                    status, answer = error.code, error.read(_ANSWER).decode(errors="replace")
+            except OSError:
+                status, answer = 503, ""  # whose text may repeat the signature
+            else:
+                return
+            if status != 404:
+                raise refusal_by_status(url, status, answer)
+
+        patiently(self._bucket, url, act)
 
     # -- conditional writes ------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from icevirt.ids import ObjectId12
 from icevirt.repo.assets import Assets
-from icevirt.repo.maintenance.garbage_collection import IdRange, chunks_of, sweep_chunks
+from icevirt.repo.maintenance.garbage_collection import Deletion, IdRange, chunks_of, sweep_chunks
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.id_columns import ID, column, places
 
@@ -64,8 +64,8 @@ def list_chunks(task: ChunksTask) -> ChunkList:
     return ChunkList(path=task.path, cuts=(*cuts, len(found)))
 
 
-def sweep(task: SweepTask) -> tuple[int, int]:
-    """Delete the old chunks of a range that no list holds; return how many, and their bytes."""
+def sweep(task: SweepTask) -> Deletion:
+    """Delete the old chunks of a range that no list holds."""
     needed = [np.zeros(0, ID)]
     for path, begin, end in task.lists:
         if end > begin:

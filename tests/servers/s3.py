@@ -31,6 +31,8 @@ class S3(Cloud):
 
     def __init__(self) -> None:
         super().__init__()
+        self._kept: dict[str, str] = {}
+        self._message = ""
         self._past: dict[str, list[Stored | None]] = {}  # what keys held before, newest last
         self._lags: dict[str, int] = {}  # key: how many reads are yet to be answered from the past
         self._listed: dict[str, Stored] | None = None  # what listings show; None: what is there
@@ -53,6 +55,13 @@ class S3(Cloud):
         with self._lock:
             self._listed = dict(self._objects) if frozen else None
 
+    def keep(self, target: str, code: str, message: str = "<Message>made up</Message>") -> None:
+        """Refuse from now on to delete what a regular expression finds in bucket/key."""
+        self._kept, self._message = {target: code}, message
+
+    def _refusal_of(self, name: str) -> str:
+        return next((code for target, code in self._kept.items() if re.search(target, name)), "")
+
     def bodies(self) -> dict[str, bytes]:
         """Return what is stored, by bucket/key."""
         with self._lock:
@@ -69,7 +78,8 @@ class S3(Cloud):
         # the name of the operation, which AWS's clients add
         target = re.sub(r"[?&]x-id=\w+$", "", request.target)
         request = replace(request, target=target, body=checked_body(request))
-        asked = set(request.query)
+        # a signature may stand in the query
+        asked = {each for each in request.query if not each.lower().startswith("x-amz-")}
         match request.method:
             case "GET" | "HEAD" if not asked and "/" in name:
                 found = self._read(name)
@@ -79,6 +89,8 @@ class S3(Cloud):
             case "PUT" if "/" not in name.rstrip("/"):
                 return Response(status=200)  # a bucket
             case "DELETE" if not asked:
+                if code := self._refusal_of(name):
+                    raise RefusedError(403, code)
                 self._set(name, None)
                 return Response(status=204)
         return super()._handled(request, name)
@@ -125,9 +137,14 @@ class S3(Cloud):
         keys = [each.text or "" for each in ET.fromstring(request.body).iter() if _is(each, "Key")]
         if len(keys) > 1000:
             raise RefusedError(400, "MalformedXML")
+        rows = ""
         for key in keys:
-            self._set(f"{bucket.rstrip('/')}/{key}", None)
-        rows = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+            name = f"{bucket.rstrip('/')}/{key}"
+            if code := self._refusal_of(name):
+                rows += f"<Error><Key>{escape(key)}</Key><Code>{code}</Code>{self._message}</Error>"
+            else:
+                self._set(name, None)
+                rows += f"<Deleted><Key>{escape(key)}</Key></Deleted>"
         return document("DeleteResult", rows)
 
     def _list(self, bucket: str, query: dict[str, str]) -> Response:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 
 from icevirt.api.choices import check_group
 from icevirt.api.dataset.files_held import CATALOG
@@ -168,6 +169,7 @@ def maintain(
                 roots=work.undone,
                 sweeper=sweeper,
             )
+            summary.check(storage.url)
         with clock.phase("own"):
             own = own_garbage(
                 assets, work.find_kept(head), older_than=work.garbage_before, folders=work.dead
@@ -357,7 +359,7 @@ class _ChunksByTasks:
         with describe_jobs("maintain: manifests", storage.url):
             self._lists = self._running.run(list_chunks, tasks, progress=tell)
 
-    def sweep(self, older_than: int, *, dry_run: bool) -> tuple[int, int]:
+    def sweep(self, older_than: int, *, dry_run: bool) -> garbage_collection.Deletion:
         """Delete old chunks that none of them refers to."""
         if self._running is None:
             return self._here.sweep(older_than, dry_run=dry_run)
@@ -374,4 +376,4 @@ class _ChunksByTasks:
         tell = telling_tasks(self._clock.step, "chunks", len(tasks))
         with describe_jobs("maintain: chunks", self._assets.storage.url):
             found = self._running.run(sweep, tasks, progress=tell)
-        return sum(number for number, _ in found), sum(freed for _, freed in found)
+        return reduce(garbage_collection.Deletion.plus, found, garbage_collection.Deletion())

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import batched
-from typing import Protocol
+from functools import reduce
+from itertools import batched, takewhile
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import ConflictError, FormatError, ObjectNotFoundError
+from icevirt.errors import ConflictError, FormatError, ObjectNotFoundError, StorageError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary, UpdateKind
@@ -29,7 +30,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
-from icevirt.storage.protocol import Written
+from icevirt.storage.protocol import ObjectInfo, Written
 from icevirt.versioning.history import garbage_collection, ops_log
 from icevirt.versioning.history.garbage_collection import Candidates
 from icevirt.versioning.history.timestamps import is_old
@@ -49,6 +50,45 @@ class GCSummary:
     manifests_deleted: int = 0
     chunks_deleted: int = 0
     bytes_by_kind: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    refused: int = field(default=0, compare=False, repr=False)  # objects that the storage kept
+    reasons: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    left_out: tuple[str, ...] = field(default=(), compare=False, repr=False)  # kinds, therefore
+
+    def check(self, url: str) -> None:
+        """Raise ``StorageError`` where the storage kept some of it."""
+        if self.refused:
+            raise StorageError(
+                "the storage refused to delete objects; what may refer to them was left, too",
+                do="Look at the reasons, let the credentials delete objects, and run it again:"
+                " it goes on with what is left.",
+                repo=url,
+                refused=self.refused,
+                reasons=list(self.reasons),
+                left_out=list(self.left_out),
+                bytes_deleted=self.bytes_deleted,
+            )
+
+
+class Deletion(NamedTuple):
+    """What was deleted of some files, or would be."""
+
+    number: int = 0
+    freed: int = 0  # bytes
+    refused: int = 0
+    reasons: tuple[str, ...] = ()
+
+    def plus(self, other: Deletion) -> Deletion:
+        """Return both, with a few of the reasons."""
+        reasons = tuple(dict.fromkeys(self.reasons + other.reasons))[:_REASONS]
+        return Deletion(
+            self.number + other.number,
+            self.freed + other.freed,
+            self.refused + other.refused,
+            reasons,
+        )
+
+
+_REASONS = 10
 
 
 class ChunkSweeper(Protocol):
@@ -57,8 +97,8 @@ class ChunkSweeper(Protocol):
     def look(self, manifests: Collection[ObjectId12]) -> None:
         """Read the manifests that are kept. Raises before anything is deleted."""
 
-    def sweep(self, older_than: int, *, dry_run: bool) -> tuple[int, int]:
-        """Delete old chunks that none of them refers to; return how many, and their bytes."""
+    def sweep(self, older_than: int, *, dry_run: bool) -> Deletion:
+        """Delete old chunks that none of them refers to."""
 
 
 def collect(
@@ -72,6 +112,9 @@ def collect(
     sweeper: ChunkSweeper | None = None,
 ) -> GCSummary:
     """Delete the garbage that was written before a time, and count it.
+
+    The storage's times of the files say what is older, also of snapshots. Where it keeps a file of
+    one kind, those that it may refer to stay as well.
 
     Args:
         assets: Of the repository.
@@ -88,14 +131,22 @@ def collect(
         ConflictError: In V1, a branch or tag was set to garbage meanwhile; no file was deleted.
     """
     is_v1 = head.read().info.spec_version == 1
+    written = {key: is_old(at, older_than) for key, at in _times(assets, layout.snapshot)}
     chunks = ChunksHere(assets) if sweeper is None else sweeper
     # listed first: what is written from now on is not in the list, and what is committed until
     # the repo info is rewritten is kept
-    old = {path: Candidates.of(key for key, _ in _old(assets, path, older_than)) for path in _NAMES}
+    old = {
+        path: Candidates.of(
+            (key for key, is_garbage in written.items() if is_garbage)
+            if path is layout.snapshot
+            else (key for key, _ in _old(assets, path, older_than))
+        )
+        for path in _NAMES
+    }
     kept = (
         _find_kept_of_v1(assets, head, older_than - head.watch.lag)
         if is_v1
-        else _forget(head, older_than, before, roots, dry_run=dry_run)
+        else _forget(head, older_than, written, before, roots, dry_run=dry_run)
     )
     manifests: set[ObjectId12] = set()
     for key in kept:
@@ -108,7 +159,7 @@ def collect(
         layout.transaction_log: garbage_collection.find_needed_logs(kept),
         layout.manifest: manifests,
     }
-    sizes, counts = {}, {}
+    done: dict[str, Deletion] = {}
     surely = older_than - head.watch.lag  # by the storage's clock, which dates the files
     for path, ids in needed.items():
         candidates = old[path].without(column(ids))
@@ -118,21 +169,33 @@ def collect(
             (candidates.among([key for key, _ in batch]), dict(batch))
             for batch in batched(_old(assets, path, surely), _AT_ONCE)
         )
-        number, freed = _delete(assets, path, batches, dry_run=dry_run)
-        counts[f"{_NAMES[path]}_deleted"] = number
-        sizes[_NAMES[path].replace("_", " ")] = freed
-    number, sizes["native chunks"] = chunks.sweep(surely, dry_run=dry_run)
+        if not _is_refused(done):
+            done[_NAMES[path]] = _delete(assets, path, batches, dry_run=dry_run)
+    if not _is_refused(done):
+        done["chunks"] = chunks.sweep(surely, dry_run=dry_run)
     if not dry_run and next(iter(assets.storage.list(layout.CONTENT_NAMES)), None) is not None:
         left = ChunkSizes.of(assets.storage.list(layout.CHUNKS))
         content_names.compact(assets.storage, left.ids, surely)
+    total = reduce(Deletion.plus, done.values())
+    names = (*_NAMES.values(), "chunks")
     return GCSummary(
-        bytes_deleted=sum(sizes.values()), chunks_deleted=number, bytes_by_kind=sizes, **counts
+        bytes_deleted=total.freed,
+        bytes_by_kind={_WORDS.get(name, name): each.freed for name, each in done.items()},
+        refused=total.refused,
+        reasons=total.reasons,
+        left_out=tuple(name for name in names if name not in done),
+        **{f"{name}_deleted": each.number for name, each in done.items()},
     )
+
+
+def _is_refused(done: Mapping[str, Deletion]) -> bool:
+    return any(each.refused for each in done.values())
 
 
 def _forget(
     head: RepoInfoFile,
     older_than: int,
+    written: Mapping[ObjectId12, bool],
     before: Sequence[Edit],
     roots: Roots | None,
     *,
@@ -142,7 +205,7 @@ def _forget(
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
         spared = () if roots is None else roots(info)
-        return garbage_collection.sweep(info, older_than, spared), GCRan()
+        return garbage_collection.sweep(info, older_than, spared, written), GCRan()
 
     if not dry_run:
         return head.update(*before, edit).snapshots
@@ -173,14 +236,29 @@ def _delete(
     batches: Iterable[tuple[Sequence[ObjectId12], Mapping[ObjectId12, int]]],
     *,
     dry_run: bool,
-) -> tuple[int, int]:
-    number = freed = 0
+) -> Deletion:
+    done = Deletion()
     for going, sizes in batches:
+        left: set[str] = set()
+        reasons: tuple[str, ...] = ()
         if not dry_run:
-            assets.storage.delete_many([path(key) for key in going])
-        number += len(going)
-        freed += sum(sizes[key] for key in going)
-    return number, freed
+            try:
+                assets.storage.delete_many([path(key) for key in going])
+            except StorageError as error:
+                left, reasons = _find_left(assets, [path(key) for key in going]), (str(error),)
+                if not left:  # another process deletes here too
+                    reasons = ()
+        gone = [key for key in going if path(key) not in left]
+        done = done.plus(Deletion(len(gone), sum(sizes[key] for key in gone), len(left), reasons))
+    return done
+
+
+def _find_left(assets: Assets, paths: Sequence[str]) -> set[str]:
+    """Return the files of one kind that are still there."""
+    wanted, last = {*paths}, max(paths)
+    folder, before = paths[0].partition("/")[0], min(paths)[:-1]
+    found = (each.path for each in assets.storage.list(folder, after=before))
+    return {each for each in takewhile(lambda each: each <= last, found) if each in wanted}
 
 
 def _find_kept_of_v1(
@@ -190,10 +268,11 @@ def _find_kept_of_v1(
 
     Files are listed before branches are read: a commit in between has young files.
     """
-    young = list(_files(assets, layout.snapshot, lambda at: not is_old(at, older_than)))
+    written = {key: is_old(at, older_than) for key, at in _times(assets, layout.snapshot)}
+    young = [key for key, is_garbage in written.items() if not is_garbage]
     info = head.read().info
     try:
-        return garbage_collection.reachable(info, older_than, [key for key, _ in young])
+        return garbage_collection.reachable(info, older_than, young, written)
     except KeyError as error:
         raise FormatError(
             "a snapshot that branches or tags lead to is missing, so nothing was deleted",
@@ -213,6 +292,12 @@ _NAMES: Mapping[_Path, str] = {
     layout.transaction_log: "transaction_logs",
     layout.manifest: "manifests",
 }
+_WORDS = {"transaction_logs": "transaction logs", "chunks": "native chunks"}
+
+
+def _times(assets: Assets, path: _Path) -> Iterator[tuple[ObjectId12, int]]:
+    """Yield the files of one kind with their times of change."""
+    return ((key, found.last_modified) for key, found in _files_of(assets, path, (b"", b"")))
 
 
 def _old(
@@ -226,6 +311,12 @@ def _files(
     assets: Assets, path: _Path, fits: Callable[[int], bool], ids: IdRange = (b"", b"")
 ) -> Iterator[tuple[ObjectId12, int]]:
     """Yield the files of one kind whose time of change fits, with their sizes; see `_old`."""
+    for key, found in _files_of(assets, path, ids):
+        if fits(found.last_modified):
+            yield key, found.size
+
+
+def _files_of(assets: Assets, path: _Path, ids: IdRange) -> Iterator[tuple[ObjectId12, ObjectInfo]]:
     first, stop = (path(ObjectId12(each.ljust(12, b"\0"))) if each else "" for each in ids)
     folder = path(INITIAL_SNAPSHOT_ID).partition("/")[0]
     # what lies behind a name less its last letter begins with that name; "-" sorts before all names
@@ -238,8 +329,8 @@ def _files(
             key = ObjectId12.parse(found.path.removeprefix(folder + "/"))
         except ValueError:
             continue  # of another program
-        if path(key) == found.path and fits(found.last_modified):
-            yield key, found.size
+        if path(key) == found.path:
+            yield key, found
 
 
 # -- chunks ---------------------------------------------------------------------------------------
@@ -265,11 +356,8 @@ def sweep_chunks(
     *,
     ids: IdRange = (b"", b""),
     dry_run: bool,
-) -> tuple[int, int]:
-    """Delete old chunks in a range of ids, but for ``needed``, which ascend.
-
-    Returns how many, and their bytes.
-    """
+) -> Deletion:
+    """Delete old chunks in a range of ids, but for ``needed``, which ascend."""
 
     def batches() -> Iterator[tuple[list[ObjectId12], dict[ObjectId12, int]]]:
         for batch in batched(_old(assets, layout.chunk, older_than, ids), _AT_ONCE):
@@ -292,10 +380,10 @@ class ChunksHere:
         if next(iter(self._assets.storage.list(layout.CHUNKS)), None) is not None:
             self._find_needed = chunks_of(self._assets, manifests)
 
-    def sweep(self, older_than: int, *, dry_run: bool) -> tuple[int, int]:
-        """Delete old chunks that none of them refers to; return how many, and their bytes."""
+    def sweep(self, older_than: int, *, dry_run: bool) -> Deletion:
+        """Delete old chunks that none of them refers to."""
         if self._find_needed is None:
-            return 0, 0
+            return Deletion()
         return sweep_chunks(self._assets, self._find_needed, older_than, dry_run=dry_run)
 
 

@@ -20,12 +20,29 @@ from icevirt.versioning import id_columns
 from icevirt.versioning.lookup import ancestry
 from icevirt.versioning.repo_updates import MAIN
 
+_UNKNOWN: Mapping[ObjectId12, bool] = {}
+
 
 def reachable(
-    info: RepoInfo, older_than: int, roots: Iterable[ObjectId12] = ()
+    info: RepoInfo,
+    older_than: int,
+    roots: Iterable[ObjectId12] = (),
+    written: Mapping[ObjectId12, bool] = _UNKNOWN,
 ) -> dict[ObjectId12, SnapshotSummary]:
-    """Return the snapshots that stay: tips of branches and tags, young ones, roots, ancestors."""
-    young = (key for key, summary in info.snapshots.items() if summary.flushed_at >= older_than)
+    """Return the snapshots that stay: tips of branches and tags, young ones, roots, ancestors.
+
+    Args:
+        info: The repository.
+        older_than: Snapshots from then on are young.
+        roots: Snapshots that stay whatever their age.
+        written: Whether files of snapshots are old by the clock of their storage, which counts:
+            it decides about all that they refer to. Of others the writer's time counts.
+    """
+    young = (
+        key
+        for key, summary in info.snapshots.items()
+        if not written.get(key, summary.flushed_at < older_than)
+    )
     found: dict[ObjectId12, SnapshotSummary] = {}
     for tip in (*info.branches.values(), *info.tags.values(), *young, *roots):
         at: ObjectId12 | None = tip
@@ -35,9 +52,14 @@ def reachable(
     return found
 
 
-def sweep(info: RepoInfo, older_than: int, roots: Iterable[ObjectId12] = ()) -> RepoInfo:
-    """Return the repo info without the snapshots that are garbage; roots are not."""
-    kept = reachable(info, older_than, roots)
+def sweep(
+    info: RepoInfo,
+    older_than: int,
+    roots: Iterable[ObjectId12] = (),
+    written: Mapping[ObjectId12, bool] = _UNKNOWN,
+) -> RepoInfo:
+    """Return the repo info without the snapshots that are garbage; see `reachable`."""
+    kept = reachable(info, older_than, roots, written)
     left = {key: summary for key, summary in info.snapshots.items() if key in kept}
     return info._replace(snapshots=left)
 

@@ -30,7 +30,9 @@ PARAMETERS = {
     "max_concurrent_manifest_fetches": _MEMORY,
     "max_concurrent_deletes": _MEMORY,
     "max_concurrent_listings": _MEMORY,
-    "max_consecutive_delete_failures": "deletions that the storage refused are raised once, with their number and reasons",
+    "max_consecutive_delete_failures": (
+        "deletions that the storage refused are raised once, with their number and reasons"
+    ),
     "spec_version": "2 unless `spec_version=1` is given",
     "create_version": "new repositories are V2",
     "validate_container": "a location without a container is always refused",

@@ -194,9 +194,11 @@ def _table(
     sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
     if window.hybrid is None:
         table, dropped = window_table(refs, files, window)
+        manifest.refuse_empty(table)
         return store_large(table, sink), dropped
     plain = replace(window, takes=window.takes & window.hybrid.plain)
     found, dropped = window_table(refs, files, plain)
+    manifest.refuse_empty(found)
     table, replaced = rechunk(
         store_large(found, sink), refs, origin or files.name_files(), window, sink, task.reading
     )

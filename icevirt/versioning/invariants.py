@@ -35,6 +35,9 @@ class Problem:
         return escape_line(f"{self.file}: {self.what} [{self.code}{advice}]")
 
 
+EMPTY = "zero-length"
+"""The code of references to no bytes."""
+
 MOST_AHEAD = 600_000_000
 """Microseconds that an entry may be ahead of the clock before official writers refuse to write."""
 
@@ -215,8 +218,12 @@ def _window(
 def _rows(
     node: ArrayNode, table: ChunkTable, config: RepositoryConfig
 ) -> Iterator[tuple[str, str]]:
-    if bool((table.length == 0).any()):
-        yield "zero-length", f"a reference of {node.path} has no bytes"
+    empty = table.length == 0
+    if empty.any():
+        first = table.index[int(empty.argmax())].tolist()
+        which = f"{int(empty.sum())} references of {node.path}, the first of chunk {first}"
+        how = "`icevirt check REPO --drop-empty BRANCH` makes a commit without them"
+        yield EMPTY, f"{which}, have no bytes, so that their chunks cannot be read: {how}"
     virtual = table.kind == ChunkType.virtual
     if not virtual.any():
         return

@@ -167,15 +167,17 @@ VALUES_READ = {
 
 @pytest.mark.filterwarnings("ignore:.*codecs are not in the Zarr:UserWarning")
 @pytest.mark.parametrize(("codec", "body"), BROKEN.values(), ids=BROKEN.keys())
-def test_bytes_that_no_codec_takes_are_reported_with_repository_and_variable(virtual, codec, body):
+def test_bytes_that_no_codec_takes_are_reported_by_chunk_and_range(virtual, codec, body):
     file = compressed(virtual, codec)
     options = {"authorize_virtual_chunk_access": [virtual.prefix]}
     for read in VALUES_READ.values():
         read(open_dataset(virtual, options))
     overwrite(file, body)
     for name, read in VALUES_READ.items():
-        with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt check") as caught:
+        with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt verify") as caught:
             read(open_dataset(virtual, options))
+        assert (caught.value.facts["chunk"], caught.value.facts["offset"]) == ([0, 0], 0), name
+        assert caught.value.facts["location"] == virtual.prefix + file.name
         assert caught.value.facts["repo"] == virtual.root.as_uri()
         assert caught.value.facts["variable"] == "/packed", name
         assert type(caught.value.__cause__).__name__ in caught.value.facts["reason"]

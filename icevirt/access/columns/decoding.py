@@ -20,7 +20,6 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import default_buffer_prototype
 
 from icevirt.access.columns.grid import is_countable
-from icevirt.errors import StorageError
 from icevirt.objects.answers import Body
 from icevirt.wire.bounded import Unshuffle, decoding_step, limit_codecs
 
@@ -149,27 +148,3 @@ def _turn(codec: Any, spec: ArraySpec, values: NDArray[Any]) -> NDArray[Any]:
     decoded: Any = codec._decode_sync(spec.prototype.nd_buffer.from_numpy_array(values), spec)  # noqa: SLF001
     turned: NDArray[Any] = decoded.as_numpy_array()
     return turned
-
-
-def decoding_error(array: zarr.Array[Any], error: Exception, **facts: Any) -> StorageError:
-    """Return the error of a chunk that a codec cannot decode; ``facts`` say which one."""
-    session = getattr(array.store, "session", None)
-    facts = {
-        "repo": str(array.store) if session is None else session.assets.storage.url,
-        "variable": f"/{array.path}",
-        **facts,
-        "reason": f"{type(error).__name__}: {error}",
-    }
-    if isinstance(error, MemoryError):
-        return StorageError(
-            "a read needs more memory than is available",
-            do="Read a smaller part at once. If the part is already small, the array's chunks are "
-            "larger than the memory.",
-            **facts,
-        )
-    return StorageError(
-        "a chunk cannot be decoded",
-        do="A source file is damaged or was replaced: check with `icevirt check`, and build "
-        "again from sound files.",
-        **facts,
-    )

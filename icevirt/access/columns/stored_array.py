@@ -12,7 +12,6 @@ them, and put straight into the result.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ from zarr.abc.store import Store
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
 
-from icevirt.access.columns.decoding import ChunkDecoder, decoding_error, reason_for_zarr
+from icevirt.access.columns.decoding import ChunkDecoder, reason_for_zarr
 from icevirt.access.columns.grid import grid_of, shapes_of
 from icevirt.access.columns.ranges import Piece, batch, pieces_of
 from icevirt.access.columns.selections import (
@@ -92,7 +91,10 @@ class ColumnReader:
         try:
             canvas = np.empty(selection.canvas_shape, self._dtype)
         except (MemoryError, ValueError) as error:  # numpy refuses what no memory could hold
-            raise decoding_error(self.array, MemoryError(str(error))) from error
+            from icevirt.access.store.chunk_errors import decoding_error
+
+            problem = MemoryError(str(error))
+            raise decoding_error(self.array.store, self.path, problem) from error
         for begin in range(0, selection.count if canvas.size else 0, _WINDOW):
             window = selection.window(begin, min(begin + _WINDOW, selection.count))
             _WindowReading(self, window, canvas).run()
@@ -269,7 +271,10 @@ class _WindowReading:
         try:
             values = self._decode(raw, self._shapes[row])
         except Exception as error:
-            raise self._named(decoding_error(self._of.array, error), row) from error
+            from icevirt.access.store.chunk_errors import decoding_error
+
+            store, chunk = self._of.array.store, self._window.chunks[row].tolist()
+            raise decoding_error(store, self._of.path, error, chunk) from error
         self._window.place(self._canvas, row, values)
 
     def _named[E: IcevirtError](self, error: E, row: int) -> E:
@@ -325,6 +330,14 @@ class StoredArray:
             return None
         return ColumnReader(self._reader, self.zarr)
 
+    @cached_property
+    def _piped(self) -> zarr.Array[Any]:
+        """The array, whose pipeline names chunks."""
+        from icevirt.access.store.naming_pipeline import name_chunks
+
+        name_chunks(self.zarr)
+        return self.zarr
+
     def __getitem__(self, box: tuple[int | slice, ...]) -> NDArray[Any]:
         """Return the elements of a box, given along each axis. Raises as `oindex`."""
         return np.asarray(self.oindex(box))
@@ -340,15 +353,15 @@ class StoredArray:
         if self._columns is not None:
             return self._columns.read(key)
         is_basic = not any(isinstance(each, np.ndarray) for each in key)
-        with decoding(self.zarr):
-            return self.zarr[key] if is_basic else self.zarr.oindex[key]
+        with decoding(self._piped):
+            return self._piped[key] if is_basic else self._piped.oindex[key]
 
     def vindex(self, key: tuple[Any, ...]) -> Any:
         """Return the elements that arrays select together. Raises as `oindex`."""
         if self._columns is not None:
             return self._columns.read_points(key)
-        with decoding(self.zarr):
-            return self.zarr.vindex[key]
+        with decoding(self._piped):
+            return self._piped.vindex[key]
 
 
 def open_array(session: Session, path: str) -> StoredArray:
@@ -369,13 +382,9 @@ def decoding(array: zarr.Array[Any]) -> Iterator[None]:
     """
     try:
         yield
-    except (IcevirtError, IndexError, Warning):  # an index is the caller's
-        raise
-    except MemoryError as error:
-        raise decoding_error(array, error) from error
     except Exception as error:
-        # types of errors do not tell whether one was raised while a chunk was decoded
-        frames = traceback.walk_tb(error.__traceback__)
-        if not any("decode" in frame.f_code.co_name for frame, _ in frames):
-            raise
-        raise decoding_error(array, error) from error
+        from icevirt.access.store.chunk_errors import decoding_error, is_of_decoding
+
+        if isinstance(error, MemoryError) or is_of_decoding(error):
+            raise decoding_error(array.store, f"/{array.path}", error) from error
+        raise

@@ -36,6 +36,7 @@ from icevirt.repo.session import Session
 from icevirt.versioning.chunk_tables import RowFinder
 
 if TYPE_CHECKING:
+    from icevirt.errors import StorageError
     from icevirt.objects.answers import Body
     from icevirt.repo.reader import FoundChunks
 
@@ -72,9 +73,12 @@ class SessionReader:
                 found[row] = InMemory(document)
         for path, rows, chunks in wanted.chunks:
             if len(rows) <= _FEW and self._sees_commits_only():
-                for row, one in zip(rows, self._find(path, chunks), strict=True):
+                each = zip(rows, chunks, self._find(path, chunks), strict=True)
+                for row, chunk, one in each:
                     if one is not None:
                         table, at = one
+                        if not table.length[at]:
+                            raise self._empty_error(path, chunk)
                         start, end = bounds(requests[row][1], int(table.length[at]))
                         found[row] = self.locator.at(table, at, start, end)
             elif (references := self.references(path, chunks)) is not None:
@@ -146,13 +150,26 @@ class SessionReader:
         return total
 
     def references(self, path: str, chunks: NDArray[np.int64]) -> FoundChunks | None:
-        """Look chunks up; None where there is no such array. Raises ``StorageError``."""
+        """Look chunks up, to read them; None where there is no such array.
+
+        Raises:
+            StorageError: A manifest cannot be fetched, or a reference has no bytes.
+        """
         node = self._session.find(path)
         if not isinstance(node, ArrayNode) or len(node.num_chunks) != chunks.shape[1]:
             return None
         self._array(node)  # where the next chunks are is known then
         with self._lock:
-            return self._session.references(path, chunks)
+            found = self._session.references(path, chunks)
+        empty = (found.length == 0) & (found.kind != ChunkType.uninitialized)
+        if empty.any():
+            raise self._empty_error(path, chunks[int(empty.argmax())])
+        return found
+
+    def _empty_error(self, path: str, chunk: NDArray[np.int64]) -> StorageError:
+        from icevirt.access.store.chunk_errors import empty_error
+
+        return empty_error(self._session, path, chunk.tolist())
 
     def _sees_commits_only(self) -> bool:
         """Say whether manifests hold all chunks that the session sees."""

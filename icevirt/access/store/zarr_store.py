@@ -48,6 +48,9 @@ class IcevirtStore(Store):
     supports_deletes: ClassVar[bool] = True
     supports_listing: ClassVar[bool] = True
     supports_consolidated_metadata: ClassVar[bool] = False
+    names_chunks: ClassVar[bool] = (
+        True  # in errors of decoding: `icevirt.access.store.naming_pipeline`
+    )
 
     def __init__(
         self,
@@ -146,6 +149,12 @@ class IcevirtStore(Store):
                 do="Use the store of `repo.writable_session(branch)`.",
                 snapshot=self._session.snapshot_id,
             )
+
+    async def _open(self) -> None:
+        from icevirt.access.store.naming_pipeline import name_chunks_in_errors
+
+        await super()._open()
+        name_chunks_in_errors()
 
     # -- reading -----------------------------------------------------------------------------
 

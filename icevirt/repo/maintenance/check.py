@@ -39,7 +39,14 @@ from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.threads import Threads
 from icevirt.versioning.id_columns import ID, id_at, of_rows, places
-from icevirt.versioning.invariants import Problem, of_log, of_repo_info, of_snapshot, of_window
+from icevirt.versioning.invariants import (
+    EMPTY,
+    Problem,
+    of_log,
+    of_repo_info,
+    of_snapshot,
+    of_window,
+)
 from icevirt.wire import header
 from icevirt.wire.header import is_intact
 
@@ -226,7 +233,13 @@ class CheckReport(Pictured):
         return all(problem.advice for problem in self.problems)
 
 
-def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> CheckReport:
+def check(
+    repo: StorageLike,
+    *,
+    chunks: bool = False,
+    record: bool = False,
+    drop_empty: str | None = None,
+) -> CheckReport:
     """Check every invariant of a repository and of all snapshots it lists.
 
     Args:
@@ -235,11 +248,14 @@ def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> C
             digest, as in builds and in sessions with ``content_addressed_chunks=True``.
         record: With ``chunks``: list the chunks whose bytes agree with their names, so that later
             damage to them is reported. Writes to the repository.
+        drop_empty: A branch. If references of its newest version have no bytes, which other clients
+            could store and nobody can read, first make a commit where these chunks are unwritten.
 
     Raises:
         RepositoryNotFoundError: No repository there.
         FormatError: Its repo info cannot be read at all.
         InvalidInputError: ``record`` without ``chunks``.
+        RefNotFoundError: There is no branch of the name in ``drop_empty``.
 
     Examples:
         >>> icevirt.check("repo", chunks=True).ok
@@ -250,7 +266,12 @@ def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> C
             "record=True needs chunks=True",
             do=write_remedy("Pass ", write_option("chunks", True), " as well."),
         )
-    return _Check(storage_of(repo), chunks=chunks, record=record).run()
+    storage = storage_of(repo)
+    if drop_empty is not None:
+        from icevirt.repo.maintenance.empty_references import drop_empty_references
+
+        drop_empty_references(storage, drop_empty)
+    return _Check(storage, chunks=chunks, record=record).run()
 
 
 class _Check:
@@ -267,6 +288,7 @@ class _Check:
         self._problems: list[Problem] = []
         self._references: dict[ObjectId12, int] = {}
         self._seen: set[tuple[ObjectId8, ManifestRef]] = set()
+        self._newest: set[ObjectId12] = set()  # manifests of the newest version of a branch
 
     def run(self) -> CheckReport:
         head = RepoInfoFile(self._storage)
@@ -351,6 +373,9 @@ class _Check:
         """
         config = RepositoryConfig.from_document(info.config)
         log = (entry.kind for entry in info.latest_updates)
+        for tip in info.branches.values():
+            if newest := self._try(layout.snapshot(tip), partial(self._assets.snapshot, tip)):
+                self._newest |= {ref.object_id for n in newest.arrays() for ref in n.manifests}
         amended = {kind.new_snap_id for kind in log if isinstance(kind, CommitAmended)}
         for listed in sorted(info.snapshots.values(), key=lambda each: -each.flushed_at):
             path = layout.snapshot(listed.id)
@@ -431,7 +456,9 @@ class _Check:
         """Check one array's table in a manifest, and that its native chunks are long enough."""
         # compressed locations are decompressed here, and may turn out to be damaged
         found = partial(list[Problem], of_window(node, ref, table, config))
-        self._problems += self._try(path, found) or ()
+        for problem in self._try(path, found) or ():
+            is_old = problem.code == EMPTY and ref.object_id not in self._newest
+            self._problems.append(replace(problem, advice=True) if is_old else problem)
         if table is None:
             return
         lacking = self._chunk_sizes.lacking(table)

@@ -332,8 +332,8 @@ def encode(
     V1 knows no dictionaries of locations.
 
     Raises:
-        InvalidInputError: Rows are out of order, a reference is empty or points nowhere, or there
-            are more references than fit one file.
+        InvalidInputError: Rows are out of order, a reference points nowhere, or there are more
+            references than fit one file.
     """
     stored = {node: arrays[node] for node in sorted(arrays) if len(arrays[node])}
     dictionary = train_dictionary(list(stored.values()), locations) if spec_version > 1 else None
@@ -365,13 +365,21 @@ def decode(raw: bytes) -> Manifest:
 
 
 def check(table: ChunkTable) -> None:
-    """Make sure that every reader would find and could read each reference of the table.
+    """Make sure that every reader would find each reference of the table.
 
     Raises:
-        InvalidInputError: One it could not.
+        InvalidInputError: One it would not.
     """
     if not ascends(table.index):
         raise InvalidInputError("chunk indices are not in ascending order", do="Sort the table.")
+
+
+def refuse_empty(table: ChunkTable) -> None:
+    """Refuse new references to no bytes; those that are stored are written again as they are.
+
+    Raises:
+        InvalidInputError: There is one, which no reader could read.
+    """
     if len(table) and int(table.length.min()) == 0:
         row = int(np.argmin(table.length))
         raise ZeroLengthError(

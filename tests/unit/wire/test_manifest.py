@@ -217,7 +217,6 @@ GOOD = virtual_table(4)
         "rows out of order": GOOD.take(np.array([1, 0])),
         "an index twice": GOOD.take(np.array([1, 1])),
         "two rows without dimensions": changed(GOOD, index=np.zeros((4, 0), np.uint32)),
-        "no bytes": changed(GOOD, length=np.array([1, 1, 0, 1], np.uint64)),
         "no such location": changed(GOOD, source=np.array([0, 0, 0, 1], np.uint32)),
         "no such chunk": changed(GOOD, kind=np.full(4, ChunkType.native, np.uint8)),
         "no such inline bytes": changed(GOOD, kind=np.full(4, ChunkType.inline, np.uint8)),
@@ -228,6 +227,14 @@ GOOD = virtual_table(4)
 def test_what_no_reader_could_find_is_not_written(table):
     with pytest.raises(InvalidInputError):
         manifest.encode({NODE: table[1]})
+
+
+def test_new_references_have_bytes_and_stored_ones_are_written_again_as_they_are():
+    empty = changed(GOOD, length=np.array([1, 1, 0, 1], np.uint64))
+    manifest.refuse_empty(GOOD)
+    with pytest.raises(InvalidInputError, match=r"no bytes \(index=\(2,\)\)"):
+        manifest.refuse_empty(empty)
+    assert manifest.decode(manifest.encode({NODE: empty}).raw).arrays[NODE] == empty
 
 
 def ref(*index, **fields):

@@ -1,0 +1,94 @@
+"""Make the errors of chunks that cannot be read or decoded.
+
+They name the variable, the chunk, the object and the range of its bytes, and the command that finds
+all chunks like it. Columns, zarr's pipeline and the store itself raise these.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from shlex import quote
+from typing import Any
+
+import numpy as np
+
+from icevirt.errors import IcevirtError, StorageError
+from icevirt.model.chunks import ChunkType
+from icevirt.repo.view import View
+
+_OF_SOURCE = (
+    "A source file is damaged or was replaced: `icevirt verify {}` names every such chunk. Restore"
+    " the file from a copy, or build again from sound files."
+)
+_OF_OBJECT = (
+    "An object of the repository is damaged: restore it from a copy, or write the chunk again."
+    " `icevirt check {}` names all chunks whose bytes do not agree with digests in their names."
+)
+
+
+def is_of_decoding(error: Exception) -> bool:
+    """Say whether an error was raised while a chunk was decoded; its type does not tell."""
+    if isinstance(error, IcevirtError | IndexError | Warning):  # an index is the caller's
+        return False
+    frames = traceback.walk_tb(error.__traceback__)
+    return any("decode" in frame.f_code.co_name for frame, _ in frames)
+
+
+def decoding_error(
+    store: Any, path: str, error: Exception, chunk: Sequence[int] | None = None
+) -> StorageError:
+    """Return the error of a chunk that a codec cannot decode; None: it is not known which one."""
+    session: View | None = getattr(store, "session", None)
+    if session is None:
+        facts, do = {"variable": path, "repo": str(store)}, _OF_SOURCE.format("REPO --full")
+    else:
+        facts, do = _describe(session, path, chunk)
+    facts["reason"] = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError):
+        return StorageError(
+            "a read needs more memory than is available",
+            do="Read a smaller part at once. If the part is already small, the array's chunks are "
+            "larger than the memory.",
+            **facts,
+        )
+    return StorageError("a chunk cannot be decoded", do=do, **facts)
+
+
+def empty_error(session: View, path: str, chunk: Sequence[int]) -> StorageError:
+    """Return the error of a chunk whose reference has no bytes, which other clients stored."""
+    facts, _ = _describe(session, path, chunk)
+    repo = quote(session.assets.storage.url)
+    return StorageError(
+        "the reference of a chunk has no bytes, so that it cannot be read",
+        do=f"`icevirt check {repo}` finds such references. Write the chunk anew, or let `icevirt"
+        f" check {repo} --drop-empty BRANCH` make a commit where such chunks are unwritten.",
+        **facts,
+    )
+
+
+def _describe(session: View, path: str, chunk: Sequence[int] | None) -> tuple[dict[str, Any], str]:
+    """Return which bytes of which object a chunk is, and what to do if they are damaged."""
+    repo = session.assets.storage.url
+    facts: dict[str, Any] = {"variable": path}
+    arguments = f"{quote(repo)} --full"
+    do = _OF_SOURCE
+    if chunk is not None:
+        row = np.array([chunk], np.int64).reshape(1, len(chunk))
+        found = session.references(path, row)
+        facts["chunk"] = list(map(int, chunk))
+        kind, source = int(found.kind[0]), int(found.source[0])
+        if kind == ChunkType.virtual:
+            from icevirt.objects.authorize import Authorizer
+
+            known = Authorizer(session.config.virtual_chunk_containers, ())
+            location = facts["location"] = known.absolute(found.locations.url[source])
+            arguments += f" --authorize {quote(location.rpartition('/')[0] + '/')}"
+        elif kind == ChunkType.native:
+            facts["location"] = session.assets.chunk_urls(found.chunk_ids[source : source + 1])[0]
+            do, arguments = _OF_OBJECT, f"{quote(repo)} --chunks"
+        if kind in (ChunkType.virtual, ChunkType.native):
+            facts["offset"] = int(found.offset[0])
+        facts["length"] = int(found.length[0])
+    facts["repo"] = repo
+    return facts, do.format(arguments)

@@ -1,0 +1,105 @@
+"""Let zarr's pipeline of codecs name the chunk that it cannot decode.
+
+Codecs raise errors of their own, which say nothing of the chunk. zarr asks the class of pipelines
+that is configured for one that fits a store: the arrays of our stores get this one, all others
+zarr's own. A class that a program chose itself stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+import zarr
+from zarr.core.array_spec import ArrayConfig, ArraySpec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.codec_pipeline import BatchedCodecPipeline
+from zarr.core.metadata import ArrayV3Metadata
+from zarr.registry import register_pipeline
+
+from icevirt.access.store import keys
+from icevirt.access.store.chunk_errors import decoding_error, is_of_decoding
+
+_ZARRS = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}"
+
+
+class NamingPipeline(BatchedCodecPipeline):
+    """zarr's pipeline, whose errors name what could not be decoded."""
+
+    async def read_batch(self, batch_info: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        """Read and decode some chunks."""
+        batch = list(batch_info)
+        try:
+            return await super().read_batch(batch, *args, **kwargs)
+        except Exception as error:
+            if len(batch) > 1 and is_of_decoding(error):
+                for one in batch:  # so that the error is that of a chunk
+                    await self.read_batch([one], *args, **kwargs)
+            _raise_named(error, batch)
+            raise
+
+    async def write_batch(self, batch_info: Iterable[Any], *args: Any, **kwargs: Any) -> None:
+        """Write some chunks; those that are written in part are decoded before."""
+        batch = list(batch_info)
+        try:
+            await super().write_batch(batch, *args, **kwargs)
+        except Exception as error:
+            _raise_named(error, batch)
+            raise
+
+
+def _raise_named(error: Exception, batch: list[Any]) -> None:
+    """Raise an error of decoding as one that names the chunk, if there is but one."""
+    place = batch[0][0]
+    key = keys.parse(place.path)
+    if len(batch) == 1 and isinstance(key, keys.ChunkKey) and is_of_decoding(error):
+        raise decoding_error(place.store, key.path, error, key.chunk) from error
+
+
+def name_chunks(array: zarr.Array[Any]) -> None:
+    """Let an array have this pipeline in the place of zarr's own."""
+    made = array.async_array.codec_pipeline
+    if type(made) is BatchedCodecPipeline:
+        parts = {field.name: getattr(made, field.name) for field in fields(made)}
+        object.__setattr__(array.async_array, "codec_pipeline", NamingPipeline(**parts))
+
+
+def pipeline_of(metadata: ArrayV3Metadata) -> NamingPipeline:
+    """Return the pipeline of an array."""
+    shape = getattr(metadata.chunk_grid, "chunk_shape", (1,) * len(metadata.shape))
+    spec = ArraySpec(
+        shape=shape,
+        dtype=metadata.data_type,
+        fill_value=metadata.fill_value,
+        config=ArrayConfig.from_dict({}),
+        prototype=default_buffer_prototype(),
+    )
+    return NamingPipeline.from_codecs(metadata.codecs).evolve_from_array_spec(spec)
+
+
+class StorePipelines(BatchedCodecPipeline):
+    """Chooses the pipeline of an array by its store, which zarr asks for."""
+
+    @classmethod
+    def from_array_metadata_and_store(cls, array_metadata: Any, store: Any) -> Any:
+        """Return a pipeline for arrays of our stores. Raises ``NotImplementedError``."""
+        is_ours = getattr(store, "names_chunks", False)
+        if is_ours and isinstance(array_metadata, ArrayV3Metadata):
+            return pipeline_of(array_metadata)
+        raise NotImplementedError
+
+    @classmethod
+    def from_codecs(cls, codecs: Iterable[Any], **kwargs: Any) -> Any:
+        """Return zarr's own pipeline."""
+        return BatchedCodecPipeline.from_codecs(codecs, **kwargs)
+
+
+register_pipeline(StorePipelines)
+_OURS = f"{StorePipelines.__module__}.{StorePipelines.__qualname__}"
+
+
+def name_chunks_in_errors() -> None:
+    """Let arrays of our stores, which are opened from now on, have this pipeline."""
+    if zarr.config.get("codec_pipeline.path") == _ZARRS:
+        zarr.config.set({"codec_pipeline.path": _OURS})

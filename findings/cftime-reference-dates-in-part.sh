@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # cftime takes from a reference date what it understands and ignores the rest: zones with one
-# digit, `06Z` and `PM` vanish, and 01-02-2000 is a day of the year 1.
+# digit, hours without minutes (`06Z`, `12`) and `PM` vanish, and 01-02-2000 is a day of the year 1.
 #
 # Versions: cftime 1.6.6.1, xarray 2026.9.0, numpy 2.5.5, pandas 3.1.1
 # Expected: An error, or the moment that pandas makes of the same text: files of one archive with
@@ -25,6 +25,7 @@ TEXTS = {  # units: what cftime reads, what xarray makes of it in the standard c
     "hours since 2000-01-01 00:00 -6:00": ("2000-01-01 00:00:00", "2000-01-01T06"),
     "hours since 2000-01-01 00:00 -06:00": ("2000-01-01 06:00:00", "2000-01-01T06"),
     "hours since 2000-01-01 06Z": ("2000-01-01 00:00:00", "2000-01-01T06"),
+    "hours since 2000-01-01 12": ("2000-01-01 00:00:00", "2000-01-01T12"),
     "hours since 2000-01-01 6:00:00 PM": ("2000-01-01 06:00:00", "2000-01-01T18"),
     "hours since 01-02-2000": ("0001-02-20 00:00:00", "2000-01-02T00"),
 }

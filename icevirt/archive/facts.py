@@ -384,6 +384,7 @@ class CatalogFacts:
     compare: Compare | None = None  # reads values of two files, to tell where they differ
     values: ReadValues | None = None  # reads values of a file, to tell how far they differ
     cuts: StepCuts | None = None  # (files,) where files overlap in part
+    alike: frozenset[str] = frozenset()  # arrays that mean the same in all files, however stored
 
     def url_of(self, row: int | np.integer) -> str:
         """Return the URL of the file of an array, given the row of the array."""
@@ -404,6 +405,7 @@ class CatalogFacts:
             compare=self.compare,
             values=self.values,
             cuts=None if self.cuts is None else self.cuts.take(rows),
+            alike=self.alike,
         )
 
 

@@ -11,7 +11,7 @@ CHUNKS = {"zlib": True, "chunksizes": (1, 12, 12)}
 HOLE = (slice(None), 3, slice(2, 5))
 
 
-def field(path, number, *, values=None, fill=None, calendar=None, lat=None, lat_fill=None,
+def field(path, number, *, values=None, fill=None, calendar=None, lat=None, lat_fill=None, lat_attrs=None,
           since="days since 2000-01-01", time=None, more=None, **attrs):  # fmt: skip
     """Write two days of a field, chunks of a day; no two values of an archive are equal."""
     days = np.arange(2.0) + 2 * number if time is None else time
@@ -21,7 +21,7 @@ def field(path, number, *, values=None, fill=None, calendar=None, lat=None, lat_
         said = {"units": since, "standard_name": "time"}
         put(file, "time", ("time",), days, **said, **({"calendar": calendar} if calendar else {}))
         lat = np.linspace(-55, 55, 12) if lat is None else lat
-        put(file, "lat", ("lat",), lat, fill=lat_fill, units="degrees_north")
+        put(file, "lat", ("lat",), lat, fill=lat_fill, units="degrees_north", **(lat_attrs or {}))
         put(file, "lon", ("lon",), np.arange(0, 360, 30.0), fill=lat_fill, units="degrees_east")
         put(file, "tas", ("time", "lat", "lon"), values, fill=fill, how=CHUNKS, units="K", **attrs)
         if more is not None:

@@ -57,6 +57,7 @@ from icevirt.planning.axes.differing import (
 from icevirt.planning.combine.hints import holds_labels
 from icevirt.planning.combine.needs import LackingFacts, resolve_needs
 from icevirt.planning.combine.scalar_steps import with_scalars_as_steps
+from icevirt.planning.meaning.equal_meaning import say_alike, with_equal_meaning
 from icevirt.planning.remedies import instead, list_names, scan_fix
 from icevirt.planning.schedule.balance_scans import deal_parts, pieces_of
 from icevirt.remedy_notation import change, write_remedy
@@ -210,7 +211,8 @@ def combine_facts(
     def is_referenced(path: str) -> bool:
         return job.options.policy_of(path) is Policy.reference
 
-    facts = with_scalars_as_steps(facts, job.options.concat_dims)
+    dimensions = job.options.concat_dims
+    facts = with_equal_meaning(with_scalars_as_steps(facts, dimensions), dimensions)
     for _ in range(_ATTEMPTS):
         found = resolve_needs(
             facts,
@@ -221,8 +223,8 @@ def combine_facts(
         )
         if isinstance(found, CatalogFacts):
             _refuse_stored(found, is_referenced)
-            # values that lie beside are described as files have them
-            return with_scalars_as_steps(found, job.options.concat_dims)
+            # what lies beside is described as files have it
+            return say_alike(with_scalars_as_steps(found, dimensions), facts.alike)
         _take_facts(executor, job, facts, found)
     raise BuildError(
         "facts that were just taken from files are not in the catalog",

@@ -88,7 +88,7 @@ def repack(
     """
     packed = _pack(values, dtype, packing)
     again = decode(packed, packing)
-    wrong = ~_compare(values, again)
+    wrong = ~same_numbers(values, again)
     if not wrong.any():
         return packed
     both = wrong & np.isfinite(values) & np.isfinite(again)
@@ -123,7 +123,7 @@ def _pack(values: NDArray[Any], dtype: np.dtype[Any], packing: dict[str, Any]) -
     return held
 
 
-def _compare(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+def same_numbers(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     """Say for each value whether both are one number, NaN being NaN and -0 not 0."""
     common = np.result_type(one.dtype, other.dtype)
     kinds = one.dtype.kind + other.dtype.kind

@@ -59,7 +59,11 @@ def members_of(
         # before what chunk shapes say, which is less
         _refuse_unlike_grids(facts, member, cells, spec)
         _refuse_too_short(facts, member, spec, full)
-        if not (path in compared and _differs_in_type(member, [schemas[code] for code in used])):
+        is_one = path in facts.alike and not member.axes  # of which the first file's is stored
+        if not (
+            is_one
+            or (path in compared and _differs_in_type(member, [schemas[code] for code in used]))
+        ):
             _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
         _refuse_twice(facts, member, cells, given)
         is_alike = before is not None and before.along == member.along

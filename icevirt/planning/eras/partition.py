@@ -153,6 +153,8 @@ def _find_varying(
         used = np.unique(codes)
         names = ArraySchema.loads(arrays.schema.values[int(used[0])]).dimension_names
         along = spec.concatenates(names)
+        if path in facts.alike and not along:
+            continue
         found = signatures.of_row[rows].astype(np.int64)
         if not along:  # stored once, however it is encoded
             found = signatures.values[found]

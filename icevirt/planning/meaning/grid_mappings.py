@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, distinct
 from icevirt.archive.roles import resolve, words_of
@@ -30,6 +31,7 @@ _OF_NO_PLACE = frozenset({
     *("geotransform", "_fillvalue", "missing_value", "valid_range", "valid_min", "valid_max"),
 })  # fmt: skip
 """Attributes, in lower case, that say nothing of a projection; where files lie, x and y say."""
+_CODES = range(1024, 1 << 17)  # of EPSG, which some tools store as the value of a mapping
 _NAMED = 3  # attributes in a message
 _LONGEST = 60  # letters of a value
 
@@ -48,28 +50,60 @@ class UnlikeMapping:
 
 def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
     """Return the grid mappings whose files contradict one another, and data that name such."""
-    arrays = facts.arrays
     names = [f'"{name}"' for name in (_NAMING, *_SAYING)]
-    if not any(name in text for text in arrays.schema.values for name in names):
+    if not any(name in text for text in facts.arrays.schema.values for name in names):
         return []  # schemas of many files take time to read
+    return contradictions(hold_attributes(facts))
+
+
+def find_mappings(held: Mapping[str, _ByCode]) -> frozenset[str]:
+    """Return the variables whose attributes say in all files how a grid is projected.
+
+    Args:
+        held: Attributes of variables, by path and a number of the files that say so.
+    """
+    targets = {each for found in _name_mappings(held).values() for each in found.values()}
+    return frozenset(
+        path
+        for path, by_code in held.items()
+        if all(_says(each, is_named=path in targets) for each in by_code.values())
+    )
+
+
+def _says(attributes: _Attributes, *, is_named: bool) -> bool:
+    if any(name in attributes for name in _SAYING):
+        return True
+    return is_named and any(name.lower() not in _OF_NO_PLACE for name in attributes)
+
+
+def are_no_codes(values: Iterable[NDArray[Any]]) -> bool:
+    """Say whether values of grid mappings mean nothing (CF 5.6), as no codes of projections do.
+
+    Args:
+        values: In several files.
+    """
+    numbers = (each for held in values if held.dtype.kind in "iuf" for each in held.ravel())
+    return len({int(each) for each in numbers if each in _CODES}) < 2
+
+
+def hold_attributes(facts: CatalogFacts) -> dict[str, dict[int, _Attributes]]:
+    """Return the attributes of variables, by path and code of the schema."""
+    arrays = facts.arrays
     held: dict[str, dict[int, _Attributes]] = defaultdict(dict)
     named, codes = (each.tolist() for each in distinct((arrays.path, arrays.schema)))
     for path, code in zip(named, codes, strict=True):
         attributes = ArraySchema.loads(arrays.schema.values[code]).attributes.values
         held[arrays.path.values[path]][code] = attributes
-    return contradictions(held)
+    return held
 
 
-def contradictions(held: Mapping[str, Mapping[int, _Attributes]]) -> list[UnlikeMapping]:
+def contradictions(held: Mapping[str, _ByCode]) -> list[UnlikeMapping]:
     """Return the grid mappings that contradict one another, and data that name such.
 
     Args:
         held: Attributes of variables, by path and a number of the files that say so.
     """
-    there: dict[str, set[str]] = defaultdict(set)
-    for name in held:
-        there[paths.name(name)].add(name)
-    named = {path: _find_named(path, by_code, there) for path, by_code in held.items()}
+    named = _name_mappings(held)
     targets = {each for by_code in named.values() for each in by_code.values()}
     mappings = [
         path
@@ -89,6 +123,14 @@ def contradictions(held: Mapping[str, Mapping[int, _Attributes]]) -> list[Unlike
             kind = {code: number[by_code[code]] if code in by_code else 0 for code in held[path]}
             found.append(UnlikeMapping(path=path, kind=kind, said=said))
     return found
+
+
+def _name_mappings(held: Mapping[str, _ByCode]) -> dict[str, dict[int, str]]:
+    """Return the mappings that variables name, by schema."""
+    there: dict[str, set[str]] = defaultdict(set)
+    for name in held:
+        there[paths.name(name)].add(name)
+    return {path: _find_named(path, by_code, there) for path, by_code in held.items()}
 
 
 def _find_named(path: str, by_code: _ByCode, there: Mapping[str, set[str]]) -> dict[int, str]:

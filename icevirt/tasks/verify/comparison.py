@@ -49,6 +49,7 @@ from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.file_edits import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
+from icevirt.planning.meaning.grid_mappings import are_no_codes, find_mappings
 from icevirt.planning.meaning.index_shifts import is_shifted
 from icevirt.planning.meaning.local_indices import LocalIndex, Variable, indices_among
 from icevirt.planning.times.instants import InexactError, recode
@@ -128,6 +129,14 @@ class Meaning:
         if mine.dtype == theirs.dtype and same_packing(packing, other):
             return same_values(mine, theirs)
         return same_values(decode(mine, packing), decode(theirs, other))
+
+    def is_nothing(
+        self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str
+    ) -> bool:
+        """Say whether these are values of a grid mapping, of which attributes count alone."""
+        held = {each.path: {0: self._correct(each).values} for each in self._variables.arrays}
+        is_one = mine.size == theirs.size == 1
+        return is_one and variable in find_mappings(held) and are_no_codes((mine, theirs))
 
     def is_near(
         self,
@@ -295,6 +304,8 @@ class Comparison:
         if equal is False and self._meaning.is_near(mine, theirs, variable, held):
             equal = True
         if equal is False and self._meaning.is_shifted(mine, theirs, variable):
+            equal = True
+        if not equal and self._meaning.is_nothing(mine, theirs, variable):
             equal = True
         if equal is False and self._preprocessed and same_values(mine, raw):
             reason = (

@@ -1,0 +1,108 @@
+"""Arrays that are stored once may be stored otherwise in other files, if they mean the same there."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import icevirt
+from archives.equal_meaning import mapping
+from archives.spellings import field
+from archives.writing import put
+from icevirt.errors import CombineError
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+DAYS = "days since 2000-01-01"
+
+
+def scalar(value, kind="f8", **attrs):
+    """Return what adds a variable of one value."""
+    return lambda file: put(file, "v", (), np.array(value, kind), **attrs)
+
+
+def labels(values, kind="f8", **attrs):
+    """Return what adds the coordinate of a dimension."""
+
+    def add(file):
+        put(file, "v", ("v",), np.array(values, kind), **attrs)
+        put(file, "w", ("time", "v"), np.ones((2, len(values)), "f4"))
+
+    return add
+
+
+ALIKE = {
+    "a day is 24 hours": (scalar(1, units="days"), scalar(24, "i4", units="hours")),
+    "half a day is 720 minutes": (scalar(0.5, units="days"), scalar(720, "i8", units="minutes")),
+    "durations that say so": (
+        scalar(1, "i8", units="days", dtype="timedelta64[ns]"), scalar(86_400, "i8", units="seconds", dtype="timedelta64[s]"),
+    ),
+    "one date": (scalar(1, units=DAYS), scalar(0, "i4", units="hours since 2000-01-02")),
+    "one date of a calendar with two names": (
+        scalar(59, units=DAYS, calendar="noleap"), scalar(0, units="days since 2000-03-01", calendar="365_day"),
+    ),
+    "labels of durations": (labels([0, 0.25], units="days"), labels([0, 6], "i2", units="hours")),
+    "labels of dates": (labels([1, 2], "i8", units=DAYS), labels([24, 48], "f4", units="hours since 2000-01-01")),
+    "numbers of other types": (labels([1, 2], "f4"), labels([1, 2], "i8")),
+    "packed numbers": (labels([10, 25], "i2", scale_factor=0.1), labels([1.0, 2.5])),
+    "a missing value and NaN": (scalar(-9, "i2", missing_value=np.int16(-9)), scalar(np.nan)),
+    "a mapping": (mapping(np.int32(0)), mapping(np.int32(-1))),
+    "a mapping that is a text": (mapping(np.array(b"x", "S1")), mapping(np.float32(0))),
+    "a mapping with the code of one projection": (mapping(np.int32(32632)), mapping(np.int32(0))),
+}  # fmt: skip
+UNLIKE = {
+    "a day is not 23 hours": (scalar(1, units="days"), scalar(23, "i4", units="hours")),
+    "a date is no duration": (scalar(1, units="days"), scalar(1, units=DAYS)),
+    "another date": (scalar(1, units=DAYS), scalar(1, "i4", units="hours since 2000-01-02")),
+    "another calendar": (scalar(70, units=DAYS), scalar(70, units=DAYS, calendar="noleap")),
+    "only one says that it is a duration": (
+        scalar(1, "i8", units="days", dtype="timedelta64[ns]"), scalar(24, "i8", units="hours"),
+    ),
+    "other units": (labels([1, 2], units="hPa"), labels([100, 200], units="Pa")),
+    "a third of another type": (labels([1 / 3], "f8"), labels([1 / 3], "f4")),
+    "numbers that floats do not hold": (labels([2**53 + 1], "i8"), labels([2**53])),
+    "other labels": (labels([1, 2], "f4"), labels([1, 3], "i8")),
+    "codes of two projections": (mapping(np.int32(32632)), mapping(np.int32(32633))),
+    "codes of two projections, as floats": (mapping(np.float64(32632)), mapping(np.int32(32633))),
+    "one value without attributes of a mapping": (scalar(0), scalar(1, "i4")),
+}  # fmt: skip
+
+
+def write(folder, added):
+    files = []
+    for number, add in enumerate(added):
+        files.append(str(folder / f"f{number}.nc"))
+        is_mapped = add.__module__ == mapping.__module__
+        field(files[-1], number, more=add, **({"grid_mapping": "crs"} if is_mapped else {}))
+    return files
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize("case", ALIKE)
+def test_values_are_those_of_the_first_file_and_mean_those_of_all(case, turn, tmp_path):
+    files = write(tmp_path, (*ALIKE[case][::turn], ALIKE[case][0]))
+    icevirt.build(files[:2], str(tmp_path / "repo"))
+    icevirt.append(files[2:], str(tmp_path / "repo"))
+    access = [f"{tmp_path.as_uri()}/"]
+    held = icevirt.open(
+        str(tmp_path / "repo"), authorize_virtual_chunk_access=access, decode_timedelta=True
+    ).load()
+    assert held.sizes["time"] == 6
+    with xr.open_dataset(files[0], decode_timedelta=True) as first:
+        for name in {"v", "crs"} & {*held.variables}:
+            assert held[name].variable.identical(first[name].variable)
+    assert icevirt.verify(str(tmp_path / "repo"), authorize_virtual_chunk_access=access).ok
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize("case", UNLIKE)
+def test_what_means_something_else_is_refused(case, turn, tmp_path):
+    with pytest.raises(CombineError, match=r"/v|/crs"):
+        icevirt.build(write(tmp_path, UNLIKE[case][::turn]), str(tmp_path / "repo"))
+
+
+def test_a_value_that_gets_a_dimension_is_kept_of_each_file(tmp_path):
+    files = write(tmp_path, ALIKE["a day is 24 hours"])
+    built = icevirt.build(files, str(tmp_path / "repo"), combine_options={"data_vars": ["v"]})
+    held = built.open(decode_timedelta=True)
+    assert held.v.dims == ("time",)
+    assert (held.v == np.timedelta64(1, "D")).all()

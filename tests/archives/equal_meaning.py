@@ -181,3 +181,12 @@ def make_two_utm_zones(folder):
 def make_two_utm_variables(folder):
     for number, zone in enumerate((32, 33)):
         field(folder / f"s{number}.nc", number, more=project(zone), grid_mapping=f"utm{zone}")
+
+
+@archive("Zones 32 and 33 of UTM, which only an attribute of the field says", tool="ArcGIS", oracle=by_coords(),
+         refused="project their grid in several ways")  # fmt: skip
+def make_two_zones_of_arcgis(folder):
+    for number, zone in enumerate((32, 33)):
+        field(
+            folder / f"s{number}.nc", number, esri_pe_string=f'PROJCS["WGS_1984_UTM_Zone_{zone}N"]'
+        )

@@ -1,5 +1,6 @@
 """Arrays that are stored once may be stored otherwise in other files, if they mean the same there."""
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -106,3 +107,49 @@ def test_a_value_that_gets_a_dimension_is_kept_of_each_file(tmp_path):
     held = built.open(decode_timedelta=True)
     assert held.v.dims == ("time",)
     assert (held.v == np.timedelta64(1, "D")).all()
+
+
+def zone(number, value=0, **more):
+    """Return what adds the projection of a zone."""
+    return lambda file: put(
+        file, "crs", (), np.int32(value), grid_mapping_name="transverse_mercator",
+        longitude_of_central_meridian=6.0 * number - 183, **more,
+    )  # fmt: skip
+
+
+ZONES = {
+    "equal values": (zone(32), zone(33), zone(32)),
+    "other values, too": (zone(32, 1), zone(33, 2), zone(32, 3)),
+    "in words that differ": (zone(32), zone(33, 1, long_name="zone 33"), zone(32, long_name="32")),
+}
+
+
+@pytest.mark.parametrize("case", ZONES)
+def test_projections_that_differ_become_groups(case, tmp_path):
+    files = []
+    for number, add in enumerate(ZONES[case]):
+        files.append(str(tmp_path / f"f{number}.nc"))
+        field(files[-1], number, more=add, grid_mapping="crs")
+    repo = str(tmp_path / "repo")
+    with pytest.raises(CombineError, match="project their grid") as caught:
+        icevirt.build(files, repo)
+    assert {"combine_options": {"on_mismatch": "eras"}} in [e.arguments for e in caught.value.fixes]
+    assert "opened one by one" in caught.value.fixes[0].price
+    icevirt.build(files, repo, combine_options={"on_mismatch": "eras"})
+    for era, members in enumerate((files[::2], files[1:2])):
+        held = icevirt.open(
+            repo, group=f"era_{era}", authorize_virtual_chunk_access=[f"{tmp_path.as_uri()}/"]
+        )
+        theirs = xr.concat([xr.open_dataset(each) for each in members], "time", data_vars="minimal",
+                           coords="minimal", compat="override", join="exact")  # fmt: skip
+        assert (held.tas == theirs.tas).all()
+        assert held.crs.longitude_of_central_meridian == theirs.crs.longitude_of_central_meridian
+
+
+def test_a_zone_that_only_groups_say_is_noted(tmp_path):
+    for number in range(2):
+        field(tmp_path / f"f{number}.nc", number)
+        with netCDF4.Dataset(tmp_path / f"f{number}.nc", "a") as file:
+            file.crs = f"EPSG:{32632 + number}"
+    built = icevirt.build([str(tmp_path / "f*.nc")], str(tmp_path / "repo"))
+    assert any("attribute crs of / is not the same" in str(each) for each in built.findings)

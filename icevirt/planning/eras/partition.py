@@ -74,8 +74,9 @@ def part(prepared: PreparedFacts, spec: CombineSpec) -> EraPartition:
     facts = prepared.facts
     cells, ordered = _place_files(prepared, spec)
     place, boxes = _number_places(cells, len(facts.files))
-    signatures = Signatures.of(facts.arrays, Grids.of(facts, spec))
-    variables = tuple(_find_varying(facts, place, len(boxes), signatures, spec))
+    grids = Grids.of(facts, spec)
+    signatures = Signatures.of(facts.arrays, grids)
+    variables = tuple(_find_varying(facts, place, len(boxes), (signatures, grids), spec))
     of_place = _assign(variables, signatures, len(boxes))
     of_file = np.full(len(facts.files), EVERYWHERE, np.int64)
     there = place != NOWHERE
@@ -140,12 +141,12 @@ def _find_varying(
     facts: CatalogFacts,
     place_of_file: NDArray[np.int64],
     places: int,
-    signatures: Signatures,
+    held: tuple[Signatures, Grids | None],
     spec: CombineSpec,
 ) -> Iterator[EraVariable]:
-    arrays = facts.arrays
-    for path, held in by_path(facts):
-        rows = held[place_of_file[arrays.file[held]] != NOWHERE]
+    arrays, (signatures, grids) = facts.arrays, held
+    for path, there in by_path(facts):
+        rows = there[place_of_file[arrays.file[there]] != NOWHERE]
         if not len(rows):
             continue
         codes = arrays.schema.codes[rows]
@@ -153,10 +154,12 @@ def _find_varying(
         used = np.unique(codes)
         names = ArraySchema.loads(arrays.schema.values[int(used[0])]).dimension_names
         along = spec.concatenates(names)
-        if path in facts.alike and not along:
-            continue
         found = signatures.of_row[rows].astype(np.int64)
-        if not along:  # stored once, however it is encoded
+        if not along and path in facts.alike:  # stored once, as the first file of a grid has it
+            grid = np.zeros(len(rows), np.int64) if grids is None else grids.of_row[rows]
+            _, at, number = np.unique(grid, return_index=True, return_inverse=True)
+            found = found[at][number.reshape(-1)]
+        elif not along:  # stored once, however it is encoded
             found = signatures.values[found]
         here = np.zeros(places, np.bool_)
         here[place] = True

@@ -16,6 +16,7 @@ from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.schema import DECODING, ScannedGroup
 from icevirt.errors import CombineError
 from icevirt.planning.combine.combine_attrs import CombineAttrs
+from icevirt.planning.meaning.grid_mappings import PROJECTING
 from icevirt.planning.remedies import choose, fix, list_names
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -122,13 +123,20 @@ def _of_groups(facts: CatalogFacts, ours: _Convention | None) -> Iterator[_Unlik
     held: _Held = defaultdict(dict)
     for row in rows:
         for group in facts.groups_of(row):
-            _keep(held[group.path], group.attributes.values)
+            _keep(held[group.path], group.attributes.values, more=PROJECTING)
     return _find_unlike(held, of_group=True)
 
 
-def _keep(held: dict[str, _Said], attributes: _Said, *, but: Collection[str] = ()) -> None:
+def _keep(
+    held: dict[str, _Said],
+    attributes: _Said,
+    *,
+    but: Collection[str] = (),
+    more: frozenset[str] = frozenset(),
+) -> None:
     """Keep the attributes that may scale values, equal ones once."""
-    names = [name for name in attributes if name.lower() in _SCALING and name not in but]
+    wanted = _SCALING | more
+    names = [name for name in attributes if name.lower() in wanted and name not in but]
     said = {name: attributes[name] for name in names}
     held.setdefault(repr(said), said)
 

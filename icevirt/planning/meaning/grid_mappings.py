@@ -26,6 +26,12 @@ from icevirt.remedy_notation import write_remedy
 
 _NAMING = "grid_mapping"
 _SAYING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
+PROJECTING = frozenset((
+    *("crs", "crs_wkt", "spatial_ref", "esri_pe_string", "projection_wkt", "proj4", "proj4text"),
+    *("proj4_string", "proj4_params", "proj_string", "epsg", "epsg_code", "spatial_epsg"),
+    *("utm_zone", "utm_zone_number"),
+))  # fmt: skip
+"""Attributes, in lower case, by which data or groups say themselves how they are projected."""
 _OF_NO_PLACE = frozenset({
     *("long_name", "standard_name", "comment", "description", "history", "units", "coordinates"),
     *("geotransform", "_fillvalue", "missing_value", "valid_range", "valid_min", "valid_max"),
@@ -50,8 +56,9 @@ class UnlikeMapping:
 
 def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
     """Return the grid mappings whose files contradict one another, and data that name such."""
-    names = [f'"{name}"' for name in (_NAMING, *_SAYING)]
-    if not any(name in text for text in facts.arrays.schema.values for name in names):
+    names = [f'"{name}"' for name in (_NAMING, *_SAYING, *PROJECTING)]
+    texts = (text.lower() for text in facts.arrays.schema.values)
+    if not any(name in text for text in texts for name in names):
         return []  # schemas of many files take time to read
     return contradictions(hold_attributes(facts))
 
@@ -110,7 +117,11 @@ def contradictions(held: Mapping[str, _ByCode]) -> list[UnlikeMapping]:
         for path, by_code in held.items()
         if path in targets or any(name in each for each in by_code.values() for name in _SAYING)
     ]
-    found = [each for path in mappings if (each := _unlike(path, held[path])) is not None]
+    compared = {path: held[path] for path in mappings}
+    compared |= {
+        path: _projecting(by_code) for path, by_code in held.items() if path not in compared
+    }
+    found = [each for path in compared if (each := _unlike(path, compared[path])) is not None]
     for path, by_code in named.items():
         named_here = dict.fromkeys(by_code.values())
         merged = {
@@ -131,6 +142,18 @@ def _name_mappings(held: Mapping[str, _ByCode]) -> dict[str, dict[int, str]]:
     for name in held:
         there[paths.name(name)].add(name)
     return {path: _find_named(path, by_code, there) for path, by_code in held.items()}
+
+
+def _projecting(by_code: _ByCode) -> dict[int, _Attributes]:
+    """Return what variables of data say themselves of their projection."""
+    return {
+        code: {
+            name: value.casefold() if isinstance(value, str) else value
+            for name, value in attributes.items()
+            if name.lower() in PROJECTING
+        }
+        for code, attributes in by_code.items()
+    }
 
 
 def _find_named(path: str, by_code: _ByCode, there: Mapping[str, set[str]]) -> dict[int, str]:

@@ -72,8 +72,12 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     except (CombineError, InvalidInputError) as error:
         if isinstance(error, CombineError):
             named = rename_fixes(facts, spec.concat_dim)
-            meshes, mappings = mesh_fixes(facts, spec), mapping_fixes(facts)
-            error.fixes = (*named, *meshes, *error.fixes, *mappings)
+            in_groups = any(
+                each.arguments.get("combine_options") == {"on_mismatch": "eras"}
+                for each in error.fixes
+            )
+            mappings = () if in_groups else mapping_fixes(facts)
+            error.fixes = (*named, *mesh_fixes(facts, spec), *error.fixes, *mappings)
         keep_working_fixes(error, facts, spec, plan_once)
         raise
 

@@ -92,7 +92,7 @@ class Editing(View):
             if staged is not None:
                 whole = chunk_tables.drop_deleted(chunk_tables.overlay(whole, staged))
             staging.forget(node, whole.index[np.any(whole.index >= size, axis=1)])
-        staging.nodes[node.path] = changed
+        staging.replace(changed)
 
     def set_chunks(self, path: str, chunks: ChunkTable, *, any_location: bool = False) -> None:
         """Write chunk references, replacing existing ones.

@@ -50,10 +50,12 @@ class ChangeSet:
         under: Mapping[ObjectId8, Part] | None = None,
         origin: Mapping[str, Node] | None = None,
         begin: int = 0,
+        began_changed: bool = False,
     ) -> None:
         """Begin with changes made already.
 
-        Of a fork, ``under`` and ``origin`` are of before it, as are the first ``begin`` authors.
+        Of a fork, ``under`` and ``origin`` are of before it, as are the first ``begin`` authors,
+        and ``began_changed`` says whether there was something to commit.
         """
         self.base = base
         self.nodes: dict[str, Node] = by_path(base.nodes) if nodes is None else dict(nodes)
@@ -63,18 +65,16 @@ class ChangeSet:
         self._origin = dict(self.nodes if origin is None else origin)
         self._begin = begin
         self._whole: dict[ObjectId8, Part] = {}
-        self._has_moved = False
+        # changes count, also those that were taken back, as they do for the official client
+        self._is_changed = False
+        self._began_changed = began_changed
 
     # -- reading -----------------------------------------------------------------------------
 
     def is_empty(self) -> bool:
-        """Say whether nothing differs from the base."""
-        staged = self._parts.keys() | self._under.keys()
-        return (
-            not self._has_moved
-            and not any(node.id in staged for node in self.nodes.values())
-            and self.snapshot().nodes == self.base.nodes
-        )
+        """Say whether nothing was changed; what was changed and changed back is a change."""
+        is_changed = self._is_changed or self._began_changed
+        return not is_changed and self.snapshot().nodes == self.base.nodes
 
     def snapshot(self) -> Snapshot:
         """Return the nodes as changed so far, as a snapshot."""
@@ -132,11 +132,15 @@ class ChangeSet:
         self._stage(node.id, tables.mark_deleted(index))
 
     def replay(self, base: Snapshot, replayed: Replayed) -> ChangeSet:
-        """Return the same changes on top of another snapshot, as a rebase decided."""
+        """Return the same changes on top of another snapshot, as a rebase decided.
+
+        They may be none: there is something to commit all the same.
+        """
         kept = {key: replayed.chunks(key, table) for key, table in self.tables().items()}
         replaced = ChangeSet(base, replayed.nodes)
         for key, table in kept.items():
             replaced._stage(key, table)
+        replaced._is_changed |= not self.is_empty()
         return replaced
 
     def fork(self) -> ChangeSet:
@@ -144,13 +148,18 @@ class ChangeSet:
         self._authors.close()
         known = self._authors.known
         return ChangeSet(
-            self.base, self.nodes, authors=known, under=self._alive(), begin=len(known)
+            self.base,
+            self.nodes,
+            authors=known,
+            under=self._alive(),
+            begin=len(known),
+            began_changed=not self.is_empty(),
         )
 
     def copy(self) -> ChangeSet:
         """Return the same changes, for another to take over."""
         self._authors.close()
-        return self._with(self.nodes, self._parts, self._authors.known)
+        return self._with(self.nodes, self._parts, self._authors.known, is_changed=self._is_changed)
 
     def undone(self) -> ChangeSet:
         """Return a fork as it was when it began."""
@@ -178,7 +187,8 @@ class ChangeSet:
                 there = self._under.get(node.id)
                 refuse_both(node, (there, *parts.get(node.id, ())), unknown, part)
                 parts[node.id] = join_small([*parts.get(node.id, ()), part])
-        return self._with(now, parts, known)
+        is_changed = self._is_changed or fork._is_changed
+        return self._with(now, parts, known, is_changed=is_changed)
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it; what comes back to its place is a change all the same."""
@@ -186,20 +196,31 @@ class ChangeSet:
         self.nodes = by_path(
             node._replace(path=now.get(path, path)) for path, node in self.nodes.items()
         )
-        self._has_moved = True
+        self._is_changed = True
 
     def remove(self, path: str) -> None:
         """Remove a node and all below it; one that is not there is no error."""
+        before = self.nodes.copy()
         nodes.remove_below(self.nodes, path)
         self.nodes.pop(path, None)
+        known = {node.id for node in self.base.nodes}
+        gone = (before[each] for each in before.keys() - self.nodes.keys())
+        self._is_changed |= any(node.id in known for node in gone)
+
+    def replace(self, node: Node) -> None:
+        """Put a node with other metadata in the place of the one that is there."""
+        self._is_changed |= self.nodes[node.path] != node
+        self.nodes[node.path] = node
 
     def _with(
         self,
         nodes: Mapping[str, Node],
         parts: Mapping[ObjectId8, list[Part]],
         known: Sequence[ObjectId8],
+        *,
+        is_changed: bool = False,
     ) -> ChangeSet:
-        return ChangeSet(
+        made = ChangeSet(
             self.base,
             nodes,
             parts,
@@ -207,7 +228,10 @@ class ChangeSet:
             under=self._under,
             origin=self._origin,
             begin=self._begin,
+            began_changed=self._began_changed,
         )
+        made._is_changed = is_changed
+        return made
 
     def _part(self, node: ObjectId8) -> Part | None:
         """Return what is staged here, and in the session this is a fork of."""
@@ -242,6 +266,7 @@ class ChangeSet:
 
     def _stage(self, node: ObjectId8, chunks: ChunkTable) -> None:
         if len(chunks):
+            self._is_changed = True
             part = Part(chunks, self._authors.current())
             self._parts.setdefault(node, []).append(part)
             self._whole.pop(node, None)

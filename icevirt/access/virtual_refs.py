@@ -19,8 +19,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icevirt.connect.urls import PROVIDERS, local_path
-from icevirt.errors import ChunkIndexError, InvalidInputError, LocationError, check_time
+from icevirt.errors import ChunkIndexError, InvalidInputError, check_time
 from icevirt.model.chunks import (
     END_SECOND,
     FARTHEST,
@@ -30,7 +29,6 @@ from icevirt.model.chunks import (
     Locations,
 )
 from icevirt.model.strings import Strings, bytes_at
-from icevirt.objects.authorize import object_key
 from icevirt.versioning import chunk_tables
 
 _ROWS_AT_ONCE = 1 << 14
@@ -112,12 +110,6 @@ def _ascend(words: tuple[_Word, ...]) -> bool:
 
 type ChecksumLike = str | datetime | None
 """An etag, or when the object was last modified; a time has a zone."""
-
-_LOCAL = b"%?#\\\0"
-_REMOTE = b"?#\\\x7f" + bytes(range(0x20))
-"""Bytes of URLs that need a closer look; looking at every one of a million takes seconds."""
-
-_BYTES_AT_ONCE = 1 << 20
 
 _SAMPLE = 1000  # locations that tell whether it is worth while to look whether all differ
 
@@ -241,7 +233,6 @@ def _places(
     if checksum is None or isinstance(checksum, str | datetime):  # one for all locations
         url, number = _distinct_urls(locations)
         etag, seconds = checksum_parts(checksum)
-        check_locations(url)
         places = Locations(
             url=url,
             etag=Strings.of([etag] * len(url)) if etag else Strings.empty(len(url)),
@@ -314,7 +305,6 @@ def _distinct(
     distinct, source = _number_distinct(places)
     urls, etags, seconds = zip(*distinct, strict=True) if distinct else ((), (), ())
     url = Strings.of(urls)
-    check_locations(url)
     modified = np.array(seconds, np.uint32)
     return Locations(url=url, etag=Strings.of(etags), last_modified=modified), source
 
@@ -353,57 +343,3 @@ def _differ_from_last(values: NDArray[np.object_]) -> NDArray[np.bool_]:
     else:
         begins[other] = values[other] != values[other - 1]
     return begins
-
-
-def check_locations(urls: Strings) -> None:
-    """Check that readers would follow the URLs, and that none has what may be a secret.
-
-    Raises:
-        InvalidInputError: They would not follow one.
-    """
-    local = urls.begin_with(b"file://")
-    if local.any():
-        odd = _suspect(urls, _LOCAL) | ~urls.begin_with(b"file:///")
-        for row in np.flatnonzero(local & odd).tolist():
-            local_path(urls[row])  # raises where no reader would follow
-    if not local.all():
-        odd = _suspect(urls, _REMOTE)
-        web = urls.begin_with(b"http")
-        if web.any():
-            odd |= web & _suspect(urls, b"@")
-        for row in np.flatnonzero(~local & odd).tolist():
-            object_key(urls[row], has_bucket=urls[row].partition(":")[0] in (*PROVIDERS, "vcc"))
-
-
-def check_urls(urls: Strings) -> None:
-    """Check that all are URLs, where no container says so. Raises ``InvalidInputError``."""
-    data = urls.data
-    at = np.flatnonzero(data == ord(":"))
-    at = at[at + 2 < len(data)]
-    at = at[(data[at + 1] == ord("/")) & (data[at + 2] == ord("/"))]
-    ends = np.append(at + 3, np.iinfo(np.int64).max)  # of each "://"
-    first = ends[np.searchsorted(at, urls.starts[:-1])]
-    if (wrong := first > urls.starts[1:]).any():
-        raise LocationError(
-            "the location of a virtual chunk is not a URL",
-            do="Write it like 's3://bucket/key' or 'file:///directory/file'.",
-            location=urls[int(np.argmax(wrong))],
-        )
-
-
-def _suspect(urls: Strings, odd_bytes: bytes) -> NDArray[np.bool_]:
-    """Say which URLs have some of these bytes, or hidden or relative parts."""
-    is_odd = np.isin(np.arange(256), np.frombuffer(odd_bytes, np.uint8))
-    found = np.zeros(len(urls), np.bool_)
-    first, end = int(urls.starts[0]), int(urls.starts[-1])
-    for low in range(first, end, _BYTES_AT_ONCE):
-        part = urls.data[low : min(low + _BYTES_AT_ONCE + 1, end)]  # and the first of the next
-        odd = np.zeros(len(part), np.bool_)
-        np.logical_and(part[:-1] == ord("/"), part[1:] == ord("."), out=odd[:-1])
-        raw = part.tobytes()
-        if any(byte in raw for byte in odd_bytes):  # seldom, and soon known
-            odd |= is_odd[part]
-        elif not odd.any():
-            continue
-        found[np.searchsorted(urls.starts, np.flatnonzero(odd) + low, side="right") - 1] = True
-    return found

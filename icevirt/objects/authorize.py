@@ -23,7 +23,13 @@ from icevirt.connect.container import endpoint_of, without_server
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
-from icevirt.errors import Fix, InvalidInputError, NoContainerError, UnauthorizedError
+from icevirt.errors import (
+    Fix,
+    InvalidInputError,
+    LocationError,
+    NoContainerError,
+    UnauthorizedError,
+)
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -331,8 +337,8 @@ def object_key(url: str, *, has_bucket: bool) -> str:
     return decoded
 
 
-def _refusal(why: str, url: str, do: str = _DO) -> InvalidInputError:
-    return InvalidInputError(
+def _refusal(why: str, url: str, do: str = _DO) -> LocationError:
+    return LocationError(
         f"the location of a virtual chunk is not a plain object URL: {why}",
         do=do,
         location=url,

@@ -22,6 +22,7 @@ from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import PROVIDERS, Address, file_url, is_url, local_path, spell
 from icevirt.errors import (
     InvalidInputError,
+    LocationError,
     NotFoundError,
     ScanError,
     StaleReferenceError,
@@ -29,6 +30,7 @@ from icevirt.errors import (
 )
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
+from icevirt.objects.locations import check_remote
 from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource, local_file
 from icevirt.objects.source_lists.listing import find_changes
 from icevirt.remedy_notation import write_code, write_remedy
@@ -161,6 +163,10 @@ class Elsewhere:
             return self._local(path, name)
         if any(unquote(part) in {".", ".."} for part in name.split("/")):
             raise self._refusal("a URL with relative segments", name, "Write it without them.")
+        try:
+            check_remote(name)
+        except LocationError as error:
+            raise self._refusal(error.what, name, error.do) from error
         self._check(name, name)
         return SourceFile(url=name, size=-1)
 

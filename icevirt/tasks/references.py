@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from icevirt.access.virtual_refs import check_locations
 from icevirt.archive.plan import MAX_REFERENCES
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
@@ -38,6 +37,7 @@ from icevirt.model.config.containers import first_uncovered
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, Boxes, Extents, ManifestRef
 from icevirt.model.strings import Strings
+from icevirt.objects.locations import check_locations
 from icevirt.planning.schedule.write_tasks import window_of
 from icevirt.repo.assets import Assets
 from icevirt.repo.reader import ArrayReader

@@ -167,10 +167,17 @@ def check_chunks(
             path=path,
             chunk=tuple(chunks.index[int(empty.argmax())].tolist()),
         )
-    if any_location or not chunks.count(ChunkType.virtual):
+    if not chunks.count(ChunkType.virtual):
+        return
+    from icevirt.objects.locations import check_locations, check_urls
+
+    urls = chunk_tables.compact(chunks).locations.url
+    check_locations(urls)
+    if any_location:
+        check_urls(urls)
         return
     containers = config.virtual_chunk_containers.values()
-    bad = first_uncovered(chunk_tables.compact(chunks).locations.url, prefixes_of(containers))
+    bad = first_uncovered(urls, prefixes_of(containers))
     if bad is None:
         return
     prefix, store = bad.rsplit("/", 1)[0] + "/", "ObjectStoreConfig(...)"

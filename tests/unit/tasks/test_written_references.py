@@ -191,7 +191,10 @@ def test_bytes_that_are_no_text_are_refused(name):
         list(sorting.blocks(iter([rows.set_column(at, name, wrong)])))
 
 
-@pytest.mark.parametrize("location", ["file:///data/../x", "file:///data/x?sig=CANARY"])
+@pytest.mark.parametrize(
+    "location",
+    ["file:///data/../x", "file:///data/x?sig=CANARY", "file:///data/", "file:///data/a\\b"],
+)
 def test_a_location_that_no_reader_follows_is_not_written(location):
     with pytest.raises(InvalidInputError, match="URL"):
         written(repository(), [row((0, 0)) | {"location": location}])

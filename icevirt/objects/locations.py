@@ -93,7 +93,7 @@ def _suspect(urls: Strings, odd_bytes: bytes, *, remote: bool = False) -> NDArra
     Of remote ones, parts that are empty and odd escapes count, too.
     """
     is_odd = np.isin(np.arange(256), np.frombuffer(odd_bytes, np.uint8))
-    found = (urls.lengths > 0) & (urls.data[urls.starts[1:] - 1] == ord("/"))
+    found: NDArray[np.bool_] = (urls.lengths > 0) & (urls.data[urls.starts[1:] - 1] == ord("/"))
     first, end = int(urls.starts[0]), int(urls.starts[-1])
     doubles, has_escapes = 0, False
     for low in range(first, end, _BYTES_AT_ONCE):
@@ -140,7 +140,8 @@ def _mark(found: NDArray[np.bool_], urls: Strings, at: NDArray[np.int64]) -> Non
 def _rows(urls: Strings, at: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows that bytes at these places belong to."""
     inside = at[(at >= urls.starts[0]) & (at < urls.starts[-1])]
-    return np.searchsorted(urls.starts, inside, side="right") - 1
+    rows: NDArray[np.int64] = np.searchsorted(urls.starts, inside, side="right") - 1
+    return rows
 
 
 def _digits() -> NDArray[np.int8]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Once versions are expired, a session that wrote chunks before cannot commit any more, though
-# nobody touched its chunks and nothing was deleted.
+# no other writer touched its chunks and nothing was deleted.
 #
 # Versions: icechunk 2.3.0, zarr 3.4.2, numpy 2.5.5
 # Expected: The commit is rebased on the tip, as for sessions that changed attributes or added

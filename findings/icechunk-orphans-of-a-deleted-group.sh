@@ -3,11 +3,11 @@
 # keeps an array without a parent.
 #
 # Versions: icechunk 2.3.0, zarr 3.4.2, numpy 2.5.5
-# Expected: A conflict, whoever comes first, as for an array that is deleted while its chunks are
+# Expected: A conflict in either order, as for an array that is deleted while its chunks are
 #   written.
 # Seen: Both orders pass with ConflictDetector, and so does the merge of two forks. The group is
 #   gone from every listing, the array opens by its path, its chunks are kept, and it appears
-#   again when somebody creates a group of that name.
+#   again when a writer creates a group of that name.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

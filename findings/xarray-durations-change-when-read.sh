@@ -3,7 +3,7 @@
 # it by 1000, and the caller's array changes with it.
 #
 # Versions: xarray 2026.9.0, numpy 2.5.5, pandas 3.1.1
-# Expected: `ds.lead.values` gives half a second, however often it is asked for, and the array it
+# Expected: `ds.lead.values` gives half a second, however often it is read, and the array it
 #   was made of stays.
 # Seen: 0.5 s the first time, 500 s the second; the caller's array holds 500.0. Whole seconds and
 #   other units are right.

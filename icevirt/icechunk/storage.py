@@ -101,8 +101,9 @@ def _keep_signature(make: Any) -> Any:
     ) -> Storage:
         if legacy_rooted_keys:
             raise InvalidInputError(
-                "legacy_rooted_keys is for repositories with an empty prefix, which are not read",
-                do="Use the official icechunk client for them.",
+                "legacy_rooted_keys is for keys that begin with '/', which icevirt cannot name",
+                do="Copy them below a prefix, such as by `aws s3 cp --recursive s3://BUCKET//"
+                " s3://BUCKET/PREFIX/`, and pass that prefix, or use the official client.",
                 prefix=given.get("prefix"),
             )
         if isinstance(checksum := given.get("checksum_algorithm"), ChecksumAlgorithm):

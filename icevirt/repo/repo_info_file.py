@@ -106,16 +106,30 @@ class RepoInfoFile:
             FormatError: It is damaged.
         """
         if (found := self.find()) is None:
-            raise RepositoryNotFoundError(
-                "no repository at this path",
-                do=write_remedy(
-                    "Check the path, or make one with ",
-                    write_code("icevirt.build(files, repo)", "icevirt build FILES REPO"),
-                    ".",
-                ),
+            raise self._absence()
+        return found
+
+    def _absence(self) -> RepositoryNotFoundError:
+        has_rooted_keys = getattr(self.storage, "has_rooted_keys", None)
+        if has_rooted_keys is not None and has_rooted_keys():
+            return RepositoryNotFoundError(
+                "no repository at this path, but the bucket holds keys that begin with '/', which"
+                " icechunk wrote before 2.1 where the prefix was empty, and writes where it begins"
+                " with '/'; icevirt cannot name them",
+                do="Copy them below a prefix, such as by `aws s3 cp --recursive s3://BUCKET//"
+                " s3://BUCKET/PREFIX/`, and pass that prefix. The official client opens such a"
+                " repository with prefix='' and legacy_rooted_keys=True.",
                 repo=self.storage.url,
             )
-        return found
+        return RepositoryNotFoundError(
+            "no repository at this path",
+            do=write_remedy(
+                "Check the path, or make one with ",
+                write_code("icevirt.build(files, repo)", "icevirt build FILES REPO"),
+                ".",
+            ),
+            repo=self.storage.url,
+        )
 
     def read_v2(self, what: str) -> RepoState:
         """Read it for something that the V1 format cannot do; raises as `read`.

@@ -115,6 +115,21 @@ class ObjectReading:
         """Say whether there is anything at the root."""
         return next(self._pages(self._prefix, 1), None) is not None
 
+    def has_rooted_keys(self) -> bool:
+        """Say whether the bucket holds keys that begin with ``/``, which the library cannot name.
+
+        icechunk wrote such keys before 2.1 where the prefix was empty, as it does still where the
+        prefix begins so.
+        """
+        if self._bucket.provider != "s3":
+            return False
+        with suppress(StorageError):
+            found = ask(
+                self.url, lambda: obstore().list_with_delimiter(self._bucket.once().store())
+            )
+            return "" in found["common_prefixes"]
+        return False
+
     def get(self, path: str) -> bytes:
         """Return the whole object."""
         return self.get_versioned(path)[0]

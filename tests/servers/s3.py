@@ -62,6 +62,12 @@ class S3(Cloud):
     def _refusal_of(self, name: str) -> str:
         return next((code for target, code in self._kept.items() if re.search(target, name)), "")
 
+    def move(self, before: str, after: str) -> None:
+        """Name all objects anew."""
+        with self._lock:
+            moved = {name.replace(before, after, 1): each for name, each in self._objects.items()}
+            self._objects = moved
+
     def bodies(self) -> dict[str, bytes]:
         """Return what is stored, by bucket/key."""
         with self._lock:

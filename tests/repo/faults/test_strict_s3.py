@@ -6,10 +6,11 @@ import pytest
 import zarr
 
 from icevirt.connect import retry
-from icevirt.errors import ConflictError, StorageError
+from icevirt.errors import ConflictError, RepositoryNotFoundError, StorageError
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.repository import Repository
 from icevirt.storage import object_store
+from icevirt.storage.constructors import s3_storage
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
 from servers.faults import ANSWER_LOST, conflicting, torn
@@ -231,3 +232,25 @@ def test_garbage_collection_survives_listings_from_the_past(strict_s3):
     strict_s3.cloud.freeze_listings(False)
     assert messages(strict_s3) == ["n1"]
     assert sound(strict_s3.place.icevirt())
+
+
+@pytest.mark.parametrize("prefix", ["", "/before"])
+def test_a_repository_whose_keys_begin_with_a_slash_is_named(strict_s3, prefix):
+    """The official client wrote so before 2.1 for an empty prefix, and writes so for the other."""
+    options = strict_s3.place.options | {"prefix": prefix}
+    if prefix:
+        icechunk.Repository.create(icechunk.s3_storage(**options))
+    else:
+        strict_s3.place.icevirt().put("repo", b"")
+        strict_s3.cloud.move("/repo/", "//")
+    with pytest.raises(RepositoryNotFoundError, match="keys that begin with '/'") as caught:
+        Repository.open(s3_storage(**options))
+    assert "legacy_rooted_keys=True" in str(caught.value)
+    assert "aws s3 cp" in str(caught.value)
+
+
+def test_a_bucket_without_such_keys_gets_the_usual_sentence(strict_s3):
+    strict_s3.place.icevirt().put("other", b"")
+    with pytest.raises(RepositoryNotFoundError) as caught:
+        Repository.open(strict_s3.place.icevirt())
+    assert "aws s3 cp" not in str(caught.value)

@@ -40,7 +40,9 @@ PARAMETERS = {
     "headers": _HEADERS,
     "read_headers": _HEADERS,
     "write_headers": _HEADERS,
-    "legacy_rooted_keys": "repositories at keys with a leading `/` are found and named, but not read",
+    "legacy_rooted_keys": (
+        "repositories at keys with a leading `/` are found and named, but not read"
+    ),
 }
 """Parameters that are absent wherever icechunk has them."""
 

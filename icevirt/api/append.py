@@ -321,7 +321,7 @@ def _append_once(
         )
         target, record = dataset.target, dataset.record
         if not record:
-            replace(target, mode="w-").refuse_occupied()
+            _refuse_occupied(call, inputs, replace(target, mode="w-"))
         how = call.go_on(record)
         tail = tail_of(call.storage, record) if record else None
         held = target.find_held_back()[0]
@@ -363,6 +363,18 @@ def _append_once(
     said["files_scanned"] += full.scanned
     said["files_reused"] -= full.scanned
     return AppendReport(**said, **_count(found) | {"files_replaced": len(found.corrected)})
+
+
+def _refuse_occupied(call: _Call, inputs: Inputs | None, target: Target) -> None:
+    """Refuse a group that another program made; see `propose_build`."""
+    try:
+        target.refuse_occupied()
+    except AlreadyExistsError as error:
+        from icevirt.api.trust.foreign_groups import propose_build
+
+        places = (*places_named(call.files, inputs), *call.authorize)
+        propose_build(error, target, call.files, places)
+        raise
 
 
 def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on

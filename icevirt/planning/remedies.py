@@ -46,6 +46,9 @@ def scan_fix(price: str, *, first: str = "", **options: Any) -> Fix:
     return build_fix(price, first=first, scan_options=options)
 
 
+_MAIN = "main"  # the branch that is usual
+
+
 def build_fix(
     price: str, *, first: str = "", without: Mapping[str, str] | None = None, **arguments: Any
 ) -> Fix:
@@ -78,6 +81,33 @@ def update_fix(repo: str, price: str, **arguments: str) -> Fix:
         flags=(),
         price=price,
         command=" ".join(map(quote, ("icevirt", "update", repo, *flags))),
+    )
+
+
+def anew_fix(
+    sources: Sequence[str], repo: str, price: str, branch: str = _MAIN, group: str = "/"
+) -> Fix:
+    """Return a fix that builds a group anew in the place of the call that failed.
+
+    Args:
+        sources: All files.
+        repo: Path or URL of the repository.
+        price: What it does, as a clause.
+        branch: Of the group, unless it is the usual one.
+        group: The group, unless it is the root.
+    """
+    place = {"group": group} if group.strip("/") else {}
+    options = {"allow_changes": True} | ({"branch": branch} if branch != _MAIN else {})
+    given: dict[str, Any] = {"mode": "w", **place, "commit_options": options}
+    flags = chain.from_iterable(
+        _flags(name, value) for name, value in ({"mode": "w"} | place | options).items()
+    )
+    arguments = "".join(f", {name}={_python(value)}" for name, value in given.items())
+    return Fix(
+        python=f"icevirt.build({_python(list(sources))}, {_python(repo)}{arguments})",
+        flags=(),
+        price=price,
+        command=" ".join(map(quote, ("icevirt", "build", *sources, repo, *flags))),
     )
 
 

@@ -80,7 +80,10 @@ class RepoInfoFile:
     def find(self) -> RepoState | None:
         """Read it; None where there is no repository. Raises ``FormatError``."""
         # an upgrade may end between the first and the second look
-        return self._repo_object() or self._older() or self._repo_object()
+        found = self._repo_object() or self._older() or self._repo_object()
+        if found is not None:
+            layout.refuse_other_layouts(found.info.config, self.storage.url)
+        return found
 
     def _older(self) -> V1RepoState | OldRepository | None:
         """Read a repository that has references in place of `repo`."""

@@ -73,6 +73,11 @@ def may_lose(fix: Fix) -> bool:
     return is_less or bool({"drop_variables", "max_bad_files"} & scanning.keys())
 
 
+def is_measured_whole(fix: Fix) -> bool:
+    """Say whether a plan with a fix was made, and it lacks nothing."""
+    return fix.loss is not None and not fix.loss
+
+
 def with_loss_of(fix: Fix, other: Fix) -> Fix:
     """Return a fix with what another one was measured to cost."""
     return replace(fix, loss=other.loss, stored=other.stored)

@@ -7,7 +7,7 @@ and what the next refusal proposes is added, until a plan is made. What leads no
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -26,15 +26,16 @@ from icevirt.execution.executor import Executor
 from icevirt.model import paths
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.planning.axes.axis_ends import new_gaps
+from icevirt.planning.axes.candidates import last_resorts
 from icevirt.planning.combine.combine import combine_prepared
 from icevirt.planning.combine.data_vars import Kept
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import prepare, without_values
 from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.group_plan import combine_eras, plan_once
-from icevirt.planning.eras.working_fixes import hides_eras, is_tried
+from icevirt.planning.eras.working_fixes import hides_eras
 from icevirt.planning.lengthened import OtherwiseError, steps_behind
-from icevirt.planning.losses import Measured, may_lose, sort_by_loss
+from icevirt.planning.losses import Measured, is_measured_whole, may_lose, sort_by_loss
 from icevirt.planning.remedies import together
 from icevirt.remedy_notation import join, write_code, write_remedy
 
@@ -102,15 +103,29 @@ def plan_files(
     try:
         plan = combine_eras(edited, edited_spec)
     except CombineError as error:
-        if explains and error.fixes and len(scan.files) <= _FILES:
+        if explains and len(scan.files) <= _FILES:
             planner = _Planner(
                 executor=executor, scan=scan, choices=request.choices, spec=spec, facts=facts
             )
+            had_fixes = bool(error.fixes)
             fixes, why_not = try_fixes(error, planner.attempt)
             error.fixes = tuple(fixes)
-            error.do = error.do if fixes else join(" ", filter(None, (error.do, why_not)))
+            if not fixes or may_lose(fixes[0]):
+                _add_last_resorts(error, planner, last_resorts(edited, dimensions))
+            told = () if fixes or not had_fixes else (why_not,)
+            error.do = join(" ", filter(None, (error.do, *told))) if told else error.do
         raise
     return Planned(request=request, scan=scan, closed=closed, facts=edited, spec=spec, plan=plan)
+
+
+def _add_last_resorts(error: CombineError, planner: _Planner, resorts: Sequence[Fix]) -> None:
+    """Let an error whose fixes discard something begin with one that does not, if there is one."""
+    for each in resorts:
+        blunt = CombineError(error.what, fixes=[each])
+        kept = [made for made in try_fixes(blunt, planner.attempt)[0] if is_measured_whole(made)]
+        error.fixes = tuple(sort_by_loss((*error.fixes, *kept)))
+        if kept:
+            return
 
 
 def hold_against(target: Target, plan: BuildPlan, request: Request) -> Replacing:
@@ -280,7 +295,7 @@ def try_fixes(error: IcevirtError, attempt: Attempt) -> tuple[list[Fix], str]:
     left = _Attempts(attempt, _ATTEMPTS, error.do)
     found: list[Fix] = []
     for fix in error.fixes:
-        is_known = fix.first or fix.without or not fix.arguments or is_tried(fix)
+        is_known = fix.first or fix.without or not fix.arguments or fix.loss is not None
         made = fix if is_known else left.complete(fix, error.what, _DEEP)
         if made is not None and not any(_holds(made.arguments, each.arguments) for each in found):
             found.append(made)

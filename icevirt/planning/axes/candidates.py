@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
+from icevirt.planning.axes.differing import dimension_apart
 from icevirt.planning.axes.placement import along, data_along
 from icevirt.planning.axes.positions import count_positions
 from icevirt.planning.combine.dimension_lengths import kinds_of
@@ -113,6 +114,39 @@ def along_positions(facts: CatalogFacts) -> list[Fix]:
         if any(len(held) > 1 for held in each.lengths.values())
         and (each.has_times or count_positions(facts, name))
     ]
+
+
+def further_dimensions(facts: CatalogFacts, dimensions: Sequence[str]) -> list[Fix]:
+    """Return the fix that also names dimensions along which some files lie beside each other.
+
+    What is inferred goes by the first file and the last; here all files are looked at.
+    """
+    along = list(dimensions)
+    files = np.arange(len(facts.files))
+    while along and (found := dimension_apart(facts, np.zeros_like(files), files, along)):
+        along.append(found[0])
+    if len(along) == len(dimensions):
+        return []
+    more = ", ".join(along[len(dimensions) :])
+    return [fix(f"files lie beside each other along {more}, too", concat_dim=along)]
+
+
+def last_resorts(facts: CatalogFacts, dimensions: Sequence[str]) -> list[Fix]:
+    """Return what keeps all values of nearly all files, where nothing better is known."""
+    grouped = "a group for each encoding"
+    found = [fix("values of files that differ are stored", on_mismatch="native")] * bool(dimensions)
+    if dimensions:
+        found.append(fix(grouped, on_mismatch="eras"))
+    if len(dimensions) == 1:
+        price = f"files follow one another in the order given, whatever {dimensions[0]} says"
+        found.append(fix(price, combine="nested", concat_dim=dimensions))
+        found.append(
+            fix(f"{price}; {grouped}", combine="nested", concat_dim=dimensions, on_mismatch="eras")
+        )
+    if "file" not in _dimensions(facts):
+        price = f"files stand in the order given along a new dimension file; {grouped}"
+        found.append(fix(price, combine="nested", concat_dim=["file"], on_mismatch="eras"))
+    return found
 
 
 def groups_in_order(facts: CatalogFacts, price: str) -> list[Fix]:

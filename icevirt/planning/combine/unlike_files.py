@@ -7,7 +7,7 @@ dimension, and every dimension that has to be padded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix, OverlapError
 from icevirt.model import paths
 from icevirt.planning.axes.axis import AxisPlacement, Placement
+from icevirt.planning.axes.dimension_scopes import AMBIGUOUS, DimensionScopes
 from icevirt.planning.combine.data_vars import ALL, MINIMAL, WORDS, DimensionRules, Named, find_rule
 from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.hints import find_limits
@@ -52,13 +53,17 @@ def unequal_arrays(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> 
     placed = {axis.dimension for axis in cells.axes}
     texts = FullLengths.of(facts, ()).texts
     limits = find_limits(spec.tolerance, describe_variables(facts))
+    scopes = {a.dimension: DimensionScopes.of(facts, a.dimension) for a in cells.axes[1:]}
+    if scopes:
+        scopes[cells.axes[0].dimension] = DimensionScopes.of(facts, cells.axes[0].dimension)
     found = []
     for array in _list_arrays(facts):
         if array.is_equal or not placed.isdisjoint(array.names):
             continue
         if not array.uneven and array.path in limits:
             continue
-        rows, axis = _find_pair(facts, cells.axes, array.path)
+        axes = sorted(cells.axes, key=lambda each: _is_unclear(scopes, each.dimension, array.path))
+        rows, axis = _find_pair(facts, axes, array.path)
         named = array.path, array.names
         uneven = tuple(name for name in array.uneven if name not in texts)
         found.append(Unequal(array=named, rows=rows, axis=axis, uneven=uneven))
@@ -140,6 +145,12 @@ def _list_arrays(facts: CatalogFacts) -> Iterator[_Array]:
             shapes=np.array(shapes, np.int64).reshape(len(shapes), len(names)),
             is_equal=bool(alone[path]) or (len(used) == 1 and is_compared),
         )
+
+
+def _is_unclear(scopes: Mapping[str, DimensionScopes], dimension: str, path: str) -> bool:
+    """Say whether an array cannot get a dimension: groups have one each, of other lengths."""
+    lengths = scopes[dimension].lengths_for(paths.parent(path)) if dimension in scopes else None
+    return lengths is not None and bool((lengths == AMBIGUOUS).any())
 
 
 def _find_pair(

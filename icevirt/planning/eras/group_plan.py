@@ -24,6 +24,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.json import dump
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.axis_ends import describe_axes
+from icevirt.planning.axes.candidates import further_dimensions
 from icevirt.planning.combine.combine import combine_prepared, split_rules_of, summaries_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts, prepare
@@ -77,7 +78,8 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
                 for each in error.fixes
             )
             mappings = () if in_groups else mapping_fixes(facts)
-            error.fixes = (*named, *mesh_fixes(facts, spec), *error.fixes, *mappings)
+            meshes, further = mesh_fixes(facts, spec), further_dimensions(facts, spec.concat_dim)
+            error.fixes = (*named, *meshes, *error.fixes, *mappings, *further)
         keep_working_fixes(error, facts, spec, plan_once)
         raise
 

@@ -6,7 +6,7 @@ Plans add what can be done, with its price: see `icevirt.planning.eras.report`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,13 @@ def refusal(  # noqa: PLR0917 - the facts of one array
         differ = total - max(shares.values())
     one, other = (schemas[code] for code in pair)
     unlike = differences(one.decode_signature(stored=stored), other.decode_signature(stored=stored))
+    held: Counter[str] = Counter()
+    says = {code: _say(schemas[code], unlike, stored=stored) for code in used.tolist()}
+    for code, count in zip(used.tolist(), counts.tolist(), strict=True):
+        held[says[code]] += count
+    if held[says[pair[1]]] > held[says[pair[0]]]:  # the odd one is the other one
+        pair, one, other = pair[::-1], other, one
+        unlike = {name: (theirs, mine) for name, (mine, theirs) in unlike.items()}
     if calendars[pair[0]] != calendars[pair[1]] and _CALENDAR in unlike:
         unlike = {_CALENDAR: unlike[_CALENDAR]}
     first, second = (facts.url_of(rows[int(np.argmax(codes == code))]) for code in pair)
@@ -96,6 +103,12 @@ def refusal(  # noqa: PLR0917 - the facts of one array
         other=second,
         other_encoding=said[1],
     )
+
+
+def _say(schema: ArraySchema, names: Iterable[str], *, stored: bool) -> str:
+    """Return some of the facts of decoding as text, to be compared."""
+    facts = schema.decode_signature(stored=stored)
+    return repr([facts.get(name) for name in names])
 
 
 def _find_calendar(schema: ArraySchema) -> str | None:

@@ -1,0 +1,135 @@
+"""Each command that a refusal prints is run: what is missing then is what the command says.
+
+The first one lacks nothing that another one keeps.
+"""
+
+from collections import defaultdict
+
+import netCDF4
+import numpy as np
+import pytest
+import zarr
+
+import icevirt
+from archives import proposals
+from archives.archive import CATALOG
+from icevirt.errors import CombineError, DataLoss
+
+pytestmark = pytest.mark.ci
+MADE = [each for each in CATALOG if each.make.__module__ == proposals.__name__]
+
+
+def elements_of_files(files):
+    """Return how many values the files hold of each variable, and the bytes of one.
+
+    Equal arrays count once, and of the labels of dimensions equal ones.
+    """
+    arrays, labels, width = defaultdict(list), defaultdict(set), {}
+
+    def walk(group):
+        for name, each in group.variables.items():
+            each.set_auto_maskandscale(False)
+            values = np.asarray(each[...])
+            path = f"{group.path.rstrip('/')}/{name}"
+            width[path] = values.dtype.itemsize
+            if each.dimensions == (name,):
+                labels[path].update(values.tolist())
+            else:
+                arrays[path].append((values.tobytes(), values.size))
+        for below in group.groups.values():
+            walk(below)
+
+    for file in files:
+        with netCDF4.Dataset(file) as opened:
+            walk(opened)
+    held = {path: len(each) for path, each in labels.items()}
+    for path, each in arrays.items():
+        some = {*each} if len({*each}) == 1 else each
+        held[path] = sum(size for _, size in some)
+    return {path: (count, width[path]) for path, count in held.items()}
+
+
+def elements_of_repository(path):
+    """Return how many values a dataset has of each variable, in all of its eras."""
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        session = icevirt.Repository.open(path).readonly_session(branch="main")
+        root, found = zarr.open_group(session.store, mode="r"), defaultdict(int)
+        for name, each in root.members(max_depth=None):
+            if isinstance(each, zarr.Array):
+                parts = [part for part in name.split("/") if not part.startswith("era_")]
+                found["/" + "/".join(parts)] += each.size
+    return found
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """Return what makes the files of an archive, and the error that refuses them."""
+
+    def refuse(make):
+        folder = tmp_path / "in"
+        folder.mkdir()
+        make(folder)
+        with pytest.raises(CombineError) as caught:
+            icevirt.build(f"{folder}/*", str(tmp_path / "none"))
+        return sorted(folder.iterdir()), caught.value
+
+    return refuse
+
+
+def lost(files, repo, fix, tmp_path):
+    """Return the bytes of values that a dataset lacks, built with a fix."""
+    icevirt.build(f"{tmp_path / 'in'}/*", str(repo), **fix.arguments)
+    renamed = fix.arguments.get("combine_options", {}).get("rename", {})
+    there = elements_of_repository(str(repo))
+    held = defaultdict(int)
+    for path, (count, width) in elements_of_files(files).items():
+        held[f"/{renamed.get(path[1:], path[1:])}", width] += count
+    return sum(max(0, count - there[path]) * width for (path, width), count in held.items())
+
+
+@pytest.mark.parametrize("made", MADE, ids=[each.name for each in MADE])
+def test_what_a_command_says_is_missing_and_the_first_lacks_least(made, refused, tmp_path):
+    files, error = refused(made.make)
+    assert error.fixes, error
+    assert made.choose is None or made.choose in " ".join(error.fixes[0].flags)
+    missing = []
+    for at, fix in enumerate(error.fixes):
+        missing.append(lost(files, tmp_path / f"repo{at}", fix, tmp_path))
+        assert fix.loss is not None, fix
+        assert fix.loss.bytes == missing[-1], fix
+    assert missing[0] == min(missing)
+    assert [each.loss.rank for each in error.fixes] == sorted(e.loss.rank for e in error.fixes)
+
+
+def test_a_vertex_of_bounds_is_never_proposed(refused):
+    _, error = refused(proposals.make_images_with_bounds_of_their_time.make)
+    assert not any("number_of_time_bounds" in each.flags for each in error.fixes)
+
+
+def test_duplicates_say_which_files_and_steps_they_discard(refused):
+    _, error = refused(proposals.make_scans_of_several_granules.make)
+    newest = next(each for each in error.fixes if "newest" in each.flags)
+    assert newest.loss == DataLoss(files=2, steps=8, bytes=2 * (4 * 8 + 4 * 6 * 4))
+    assert newest.cost.endswith("discards 2 files, 8 steps: 256 bytes of values")
+
+
+def test_groups_that_are_named_by_iteration_are_not_promised_as_one(refused):
+    def make(folder):
+        for number in (0, 100, 200):
+            proposals.iteration(folder / f"data{number:08}.h5", number)
+
+    _, error = refused(make)
+    assert error.fixes[0].loss == DataLoss(groups=3)
+    assert not any("concat" in each.cost for each in error.fixes)
+
+
+def test_the_odd_file_is_the_one_that_is_named(refused):
+    def make(folder):
+        for at, kind in enumerate(("f8", "f4", "f4")):
+            proposals.typed(folder / f"field_{at}.nc", at, kind)
+
+    files, _ = refused(make)
+    how = {"concat_dim": "n", "combine_options": {"combine": "nested"}}
+    with pytest.raises(CombineError, match="in 1 of 3 files") as caught:
+        icevirt.build([*map(str, files)], str(files[0].parents[1] / "r"), **how)
+    assert caught.value.facts["other"].endswith("field_0.nc")

@@ -13,6 +13,7 @@ credentials, so the user who authorizes a container has to name that server too.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from icevirt.connect import urls
 from icevirt.connect.container import endpoint_of, without_server
+from icevirt.connect.credentials.common import HttpAccess
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
@@ -37,6 +39,11 @@ _NAMED = "vcc://"
 _HTTP = ("http", "https")
 _RENAME = "Rename the object: readers disagree about which object such a URL names."
 _DO = "Refer to the object by its plain percent-encoded URL."
+_WITH_QUERY = re.compile(r"https?://[!-~]*\?[!-\"$-\[\]-~]*")
+_DO_WITHOUT = (
+    "If the archive is public, authorize its prefix without credentials. Otherwise write the"
+    " reference again, to a URL without a query: `icevirt relocate`, or `set_virtual_refs_arr`."
+)
 _DO_APART = write_remedy(
     "Name it without user, password and query: references are stored and"
     " published. Pass what opens it apart: ",
@@ -80,6 +87,7 @@ class RemoteGrant:
     # what was made of the three, shared by all grants of the container; see
     # `icevirt.objects.backends`
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    query: str = field(default="", repr=False)  # behind the key, of a public file on a web server
 
 
 type Grant = LocalGrant | RemoteGrant
@@ -196,8 +204,10 @@ class Authorizer:
         if container.store.kind == "local_file_system":
             root = urls.local_path(prefix)  # symbolic links must not lead out of it
             return LocalGrant(url, urls.local_path(url), root)
-        key = object_key(url, has_bucket=not container.is_foreign)
-        return RemoteGrant(url, key, container, access.credentials, access.endpoints, made)
+        address, query = _public_query(url, access.credentials)
+        key = object_key(address, has_bucket=not container.is_foreign)
+        known = access.credentials, access.endpoints
+        return RemoteGrant(url, key, container, *known, made=made, query=query)
 
     def absolute(self, location: str) -> str:
         """Return the URL of a location, authorized or not; one of no container stays as it is."""
@@ -222,6 +232,26 @@ class Authorizer:
             if location.startswith(container.url_prefix):
                 return container, location
         raise _no_container(location, "Add one whose url_prefix is a prefix of the location")
+
+
+def _public_query(url: str, credentials: Any) -> tuple[str, str]:
+    """Return the address and the query of a file on a web server that is read without credentials.
+
+    Other clients store such locations, like ``?download=1`` of public archives. With credentials,
+    a query of the repository's author could do what only the reader may.
+    """
+    address, query = part_query(url)
+    if query and credentials not in (None, HttpAccess):
+        raise _refusal("it has a query, and credentials would go with it", url, _DO_WITHOUT)
+    return address, query
+
+
+def part_query(url: str) -> tuple[str, str]:
+    """Return the address and the query of a file on a web server; other URLs are not parted."""
+    if not _WITH_QUERY.fullmatch(url):
+        return url, ""
+    address, mark, query = url.partition("?")
+    return address, mark + query
 
 
 def _no_container(location: str, hint: str) -> InvalidInputError:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from icevirt.connect.urls import PROVIDERS, local_path
 from icevirt.errors import InvalidInputError, LocationError
 from icevirt.model.strings import Strings
-from icevirt.objects.authorize import object_key
+from icevirt.objects.authorize import object_key, part_query
 
 _LOCAL = b"%?#\\\0"
 _REMOTE = b"?#\\\x7f" + bytes(range(0x20))
@@ -40,6 +40,19 @@ def check_locations(urls: Strings) -> None:
             odd |= web & _suspect(urls, b"@")
         for row in np.flatnonzero(~local & odd).tolist():
             check_remote(urls[row])
+
+
+def find_unreadable(urls: Strings) -> LocationError | None:
+    """Return why the first of stored locations can never be read, None where all can be."""
+    try:
+        check_locations(urls)
+    except LocationError:
+        for url in urls:  # seldom
+            try:
+                check_locations(Strings.of([part_query(url)[0]]))
+            except LocationError as error:
+                return error
+    return None
 
 
 def check_urls(urls: Strings) -> None:

@@ -42,11 +42,16 @@ class RemoteObject:
 
     def get(self, begin: int, end: int) -> ObjectBytes:
         """Return bytes of the object; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
+        if isinstance(self.reach, Site):
+            return self.reach.get(self.grant.key, begin, end, self._check, self.grant.query)
         return self.reach.get(self.grant.key, begin, end, self._check)
 
     async def get_async(self, begin: int, end: int) -> ObjectBytes:
         """Do what `get` does."""
-        if isinstance(self.reach, BucketReach | Site):
+        if isinstance(self.reach, Site):
+            key, query = self.grant.key, self.grant.query
+            return await self.reach.get_async(key, begin, end, self._check, query)
+        if isinstance(self.reach, BucketReach):
             return await self.reach.get_async(self.grant.key, begin, end, self._check)
         return await HOSTS.wait(self.reach.host, lambda: self.get(begin, end))
 

@@ -85,15 +85,17 @@ class Site:
         """Whose limit of requests counts."""
         return str(self.origin)
 
-    def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
+    def get(self, key: str, begin: int, end: int, check: Check, query: str = "") -> ObjectBytes:
         """Return bytes ``begin`` to ``end`` of a file; ``key`` counts from the server's root.
+
+        ``query`` as for `get_at`.
 
         Raises:
             ObjectNotFoundError: There is no such file.
             UnauthorizedError: It is redirected to where nothing was authorized.
             StorageError: The server refuses, or keeps failing; or ``check`` raises it.
         """
-        return self.get_at(self._url_of(key), begin, end, check)
+        return self.get_at(self._url_of(key), begin, end, check, query)
 
     def get_at(self, url: str, begin: int, end: int, check: Check, query: str = "") -> ObjectBytes:
         """Do what `get` does with a URL below the prefix.
@@ -103,9 +105,11 @@ class Site:
         """
         return self._insist(_FileRequest(self, url, begin, end, check, query))
 
-    async def get_async(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
+    async def get_async(
+        self, key: str, begin: int, end: int, check: Check, query: str = ""
+    ) -> ObjectBytes:
         """Do what `get` does; the event loop itself receives small ranges, where it can."""
-        asked = _FileRequest(self, self._url_of(key), begin, end, check)
+        asked = _FileRequest(self, self._url_of(key), begin, end, check, query)
         async with HOSTS.limit(self.host):
             exchange, server = None, self._server
             if self.renewable is None and end - begin <= _IN_LOOP and not server.is_down:

@@ -26,6 +26,7 @@ from icevirt.model.generation import without_old_format_warning
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot
 from icevirt.model.updates import CommitAmended
+from icevirt.objects.locations import find_unreadable
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
@@ -461,6 +462,11 @@ class _Check:
             self._problems.append(replace(problem, advice=True) if is_old else problem)
         if table is None:
             return
+        virtual = table.kind == ChunkType.virtual
+        if (
+            odd := find_unreadable(table.locations.url[np.unique(table.source[virtual])])
+        ) is not None:
+            self._add(path, "location", f"a reference of {node.path} can never be read: {odd}")
         lacking = self._chunk_sizes.lacking(table)
         self._lacking.append(lacking.ids)
         sizes = zip(lacking.sizes.tolist(), lacking.needed.tolist(), strict=True)

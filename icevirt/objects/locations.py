@@ -106,7 +106,8 @@ def _suspect(urls: Strings, odd_bytes: bytes, *, remote: bool = False) -> NDArra
     Of remote ones, parts that are empty and odd escapes count, too.
     """
     is_odd = np.isin(np.arange(256), np.frombuffer(odd_bytes, np.uint8))
-    found: NDArray[np.bool_] = (urls.lengths > 0) & (urls.data[urls.starts[1:] - 1] == ord("/"))
+    found = urls.lengths > 0
+    found[found] = urls.data[urls.starts[1:][found] - 1] == ord("/")
     first, end = int(urls.starts[0]), int(urls.starts[-1])
     doubles, has_escapes = 0, False
     for low in range(first, end, _BYTES_AT_ONCE):

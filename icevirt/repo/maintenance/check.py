@@ -457,15 +457,14 @@ class _Check:
         """Check one array's table in a manifest, and that its native chunks are long enough."""
         # compressed locations are decompressed here, and may turn out to be damaged
         found = partial(list[Problem], of_window(node, ref, table, config))
-        for problem in self._try(path, found) or ():
+        problems = self._try(path, found)
+        for problem in problems or ():
             is_old = problem.code == EMPTY and ref.object_id not in self._newest
             self._problems.append(replace(problem, advice=True) if is_old else problem)
-        if table is None:
+        if table is None or problems is None:
             return
-        virtual = table.kind == ChunkType.virtual
-        if (
-            odd := find_unreadable(table.locations.url[np.unique(table.source[virtual])])
-        ) is not None:
+        used = np.unique(table.source[table.kind == ChunkType.virtual])
+        if (odd := find_unreadable(table.locations.url[used])) is not None:
             self._add(path, "location", f"a reference of {node.path} can never be read: {odd}")
         lacking = self._chunk_sizes.lacking(table)
         self._lacking.append(lacking.ids)

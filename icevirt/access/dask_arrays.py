@@ -1,7 +1,7 @@
 """Write dask arrays to a session: each task writes one block with a fork, and forks are merged.
 
-A fork pickles, so this works with threads, processes and clusters. Two tasks that write into one
-chunk of an array side by side would lose values, so such blocks are refused, or aligned.
+A fork pickles, so this works with threads, processes and clusters. Two processes that write into
+one chunk of an array side by side would lose values, so such blocks are refused, or aligned.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def store_dask(
         targets: A zarr array for each, opened from ``session.store``.
         regions: Where to write in each target, as slices; the whole by default.
         safe_chunks: Refuse blocks that share a chunk of the target before anything is written.
-            Otherwise they are written if tasks run one after the other, as the synchronous
-            scheduler does, and refused at the end if they do not.
+            Otherwise tasks of this process take turns, and those of other processes are refused at
+            the end.
         align_chunks: Rechunk sources so that they do not.
         split_every: How many forks are merged at once.
         **options: For `dask.compute`: a scheduler, say.
@@ -64,7 +64,7 @@ def store_dask(
         ReadOnlyError: The session is read-only.
         InvalidInputError: A target is of another store, a shape or dtype does not fit, or blocks
             share a chunk.
-        ConflictError: Two tasks wrote into one chunk side by side.
+        ConflictError: Two tasks of other processes wrote into one chunk.
     """
     many, places = _as_lists(sources, targets, regions)
     session = _session_of([target.store for target in places])
@@ -96,14 +96,13 @@ def write_with_forks(
 ) -> None:
     """Write arrays block by block with forks of a session, and merge them into it.
 
-    Tasks that run one after the other share one fork, so that blocks may meet within a chunk.
-    Others have one each, and the merge refuses a chunk that two of them wrote.
+    Tasks of this process share one fork, and take turns where blocks meet within a chunk. Those of
+    other processes have one each, and the merge refuses a chunk that two of them wrote.
     """
     from dask.base import compute
     from dask.delayed import delayed
 
-    begun = session.fork()
-    fork = delayed(_Fork(begun, is_shared=_is_in_turn(options)), pure=False, traverse=False)
+    fork = delayed(_Fork(session.fork()), pure=False, traverse=False)
     forks = [
         merge_by_tree(_write_lazily(write, fork), _as_it_is, _merge, split_every=split_every)
         for write in writes
@@ -113,28 +112,29 @@ def write_with_forks(
     session.merge(*_distinct(compute(*forks, **options)))  # type: ignore[no-untyped-call]
 
 
-def _is_in_turn(options: Mapping[str, Any]) -> bool:
-    """Say whether dask runs tasks in this thread, one after the other."""
-    from dask.base import get_scheduler
-    from dask.local import get_sync
-
-    found = get_scheduler(scheduler=options.get("scheduler"))  # type: ignore[no-untyped-call]
-    return found is get_sync
-
-
 class _Fork:
-    """What a task writes with."""
+    """What tasks write with: one fork in this process, and elsewhere one for each task."""
 
-    def __init__(self, fork: ForkSession, *, is_shared: bool) -> None:
-        self._shared = fork if is_shared else None
-        self._own = None if is_shared else pickle.dumps(fork)
+    def __init__(self, fork: ForkSession) -> None:
+        self._fork = fork
 
     def open(self) -> ForkSession:
-        """Return the fork of all tasks, or one for this task."""
-        if self._own is None:
-            assert self._shared is not None
-            return self._shared
-        session: ForkSession = pickle.loads(self._own)  # noqa: S301 - made above
+        """Return the fork."""
+        return self._fork
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _PackedFork, (pickle.dumps(self._fork),)
+
+
+class _PackedFork:
+    """The same in another process."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def open(self) -> ForkSession:
+        """Return a fork for this task."""
+        session: ForkSession = pickle.loads(self._raw)  # noqa: S301 - made above
         return session
 
 
@@ -153,13 +153,19 @@ def _write_lazily(write: Write, fork: Any) -> Any:
     )
 
 
-def _write(values: Any, fork: _Fork, at: Region, *, path: str, region: Region) -> ForkSession:
+def _write(
+    values: Any, fork: _Fork | _PackedFork, at: Region, *, path: str, region: Region
+) -> ForkSession:
     """Write one block."""
     from dask.array.optimization import fuse_slice
 
+    from icevirt.access.store.naming_pipeline import take_turns
+
     session = fork.open()
     place = fuse_slice(region, at)  # type: ignore[no-untyped-call]
-    zarr.open_array(IcevirtStore(session), path=path, mode="r+")[place or ...] = values
+    array = zarr.open_array(IcevirtStore(session), path=path, mode="r+")
+    take_turns(array)
+    array[place or ...] = values
     return session
 
 

@@ -43,7 +43,7 @@ def store_dask(
 
     Raises:
         TypeError: A source is not a dask array, or a target not of a fork's store.
-        ConflictError: Two tasks wrote into one chunk of a target, side by side.
+        ConflictError: Two tasks of other processes wrote into one chunk of a target.
     """
     by_session: dict[Any, list[Write]] = {}
     for source, target, region in zip(

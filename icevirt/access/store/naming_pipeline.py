@@ -1,4 +1,6 @@
-"""Let zarr's pipeline of codecs name the chunk that it cannot decode.
+"""Let zarr's pipeline of codecs name the chunk that it cannot decode, and lose no value.
+
+Threads that write parts of one chunk of a session take turns: each reads what the others wrote.
 
 Codecs raise errors of their own, which say nothing of the chunk. zarr asks the class of pipelines
 that is configured for one that fits a store: the arrays of our stores get this one, all others
@@ -7,7 +9,9 @@ zarr's own. A class that a program chose itself stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -22,6 +26,32 @@ from icevirt.access.store import keys
 from icevirt.access.store.chunk_errors import decoding_error, is_of_decoding
 
 _ZARRS = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}"
+
+
+_turns: dict[tuple[int, int, str], tuple[asyncio.Lock, list[None]]] = {}
+"""Who writes a chunk of a session in an event loop, and who waits."""
+
+
+@asynccontextmanager
+async def _in_turn(batch: list[Any]) -> AsyncIterator[None]:
+    """Write some chunks when nobody else of this session is in between reading and writing them."""
+    session = getattr(batch[0][0].store, "session", None)
+    loop = id(asyncio.get_running_loop())
+    async with AsyncExitStack() as stack:
+        for path in sorted({place.path for place, *_ in batch} if session is not None else ()):
+            key = id(session), loop, path
+            lock, users = _turns.setdefault(key, (asyncio.Lock(), []))
+            users.append(None)
+            stack.callback(_leave, key)
+            await stack.enter_async_context(lock)
+        yield
+
+
+def _leave(key: tuple[int, int, str]) -> None:
+    _, users = _turns[key]
+    users.pop()
+    if not users:
+        del _turns[key]
 
 
 class NamingPipeline(BatchedCodecPipeline):
@@ -43,7 +73,8 @@ class NamingPipeline(BatchedCodecPipeline):
         """Write some chunks; those that are written in part are decoded before."""
         batch = list(batch_info)
         try:
-            await super().write_batch(batch, *args, **kwargs)
+            async with _in_turn(batch):
+                await super().write_batch(batch, *args, **kwargs)
         except Exception as error:
             _raise_named(error, batch)
             raise
@@ -63,6 +94,13 @@ def name_chunks(array: zarr.Array[Any]) -> None:
     if type(made) is BatchedCodecPipeline:
         parts = {field.name: getattr(made, field.name) for field in fields(made)}
         object.__setattr__(array.async_array, "codec_pipeline", NamingPipeline(**parts))
+
+
+def take_turns(array: zarr.Array[Any]) -> None:
+    """Let an array have this pipeline, whatever is configured: it is written by threads."""
+    inner = array.async_array
+    if not isinstance(inner.codec_pipeline, NamingPipeline):
+        object.__setattr__(inner, "codec_pipeline", pipeline_of(inner.metadata))
 
 
 def pipeline_of(metadata: ArrayV3Metadata) -> NamingPipeline:

@@ -71,8 +71,8 @@ def to_icechunk(
         mode: As for `xarray.Dataset.to_zarr`. By default ``a`` with ``append_dim``, ``r+`` with
             ``region``, else ``w-``.
         safe_chunks: Refuse dask chunks that share a chunk of the array before anything is written.
-            Otherwise they are written if tasks run one after the other, as the synchronous
-            scheduler does, and refused at the end if they do not.
+            Otherwise tasks of this process take turns, and those of other processes are refused at
+            the end.
         align_chunks: Rechunk dask arrays so that they do not.
         append_dim: The dimension to append along.
         region: Where to write in the arrays that are there: a slice by dimension, or ``auto``.
@@ -84,7 +84,7 @@ def to_icechunk(
         ReadOnlyError: The session is read-only.
         InvalidInputError: An argument has a wrong type, a variable a wrong name, or the numbers of
             an enumeration have other names than those that are there.
-        ConflictError: Two tasks wrote into one chunk side by side.
+        ConflictError: Two tasks of other processes wrote into one chunk.
     """
     from xarray.backends.writers import dump_to_store, get_writable_zarr_store
 

@@ -193,6 +193,15 @@ class _Concatenation:
                         f"variable {variable!r} has other dimensions", first_era, era,
                         first.dims, other.dims,
                     )  # fmt: skip
+                if {first.dtype.kind, other.dtype.kind} == {
+                    "M",
+                    "O",
+                }:  # of numpy and cftime
+                    calendars = [each.encoding.get("calendar") for each in (first, other)]
+                    self._refuse(
+                        f"dates of {variable!r} are of several calendars", first_era, era,
+                        *calendars,
+                    )  # fmt: skip
                 mine, theirs = _decoding_of(first), _decoding_of(other)
                 for key in (key for key in mine if not equal(mine[key], theirs[key])):
                     self._refuse(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,8 @@ from icevirt.planning.partial.storage_cost import (
     stored_bytes,
 )
 from icevirt.planning.remedies import fix, list_names
+from icevirt.planning.times.calendars import REFORM, SINCE_REFORM
+from icevirt.planning.times.units import units_to_count
 from icevirt.remedy_notation import join, write_code, write_option, write_remedy
 
 MAX_REPORTED = 100
@@ -40,6 +41,9 @@ _EXAMPLES = 5  # files in a line
 _OPTION = write_code('on_mismatch="native"', "--on-mismatch native")
 FOLLOWED = 'chunk_grid="rectilinear"'
 _UNLIMITED = 1 << 62
+_ATTRIBUTE = "attribute "
+_SAYING = ("units", "calendar", "dtype", "scale_factor", "add_offset", "_Unsigned")
+_COUNTING = frozenset(f"{_ATTRIBUTE}{name}" for name in ("units", "calendar", "dtype"))
 _NAMED = 3  # variables in a line
 READERS = 'readers must set zarr.config.set({"array.rectilinear_chunks": True})'
 """What chunks of different lengths ask of readers."""
@@ -75,12 +79,30 @@ def _opens_as_one(prepared: PreparedFacts, parted: EraPartition) -> bool:
     for variable in parted.variables:
         numbers = np.unique(variable.number[variable.number >= 0]).tolist()
         first, *others = (parted.signatures.facts[number] for number in numbers)
-        if not all(
-            is_storage(unlike) or is_packing(unlike)
-            for unlike in map(partial(differences, first), others)
-        ):
+        if not all(_are_shown_alike(first, other) for other in others):
             return False
     return True
+
+
+def _are_shown_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Say whether values of two signatures are one variable to readers, who see them decoded."""
+    unlike = differences(one, other)
+    if _are_times_alike(one, other):
+        unlike = {name: pair for name, pair in unlike.items() if name not in _COUNTING}
+    return is_storage(unlike) or is_packing(unlike)
+
+
+def _are_times_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Say whether both are times of one calendar, or durations, whatever they count."""
+    said = [
+        {name: facts[key][0] for name in _SAYING if (key := f"{_ATTRIBUTE}{name}") in facts}
+        for facts in (one, other)
+    ]
+    counts = [units_to_count(each) for each in said]
+    known = [each for each in counts if each is not None]
+    calendars = {each.calendar for each in known}
+    late = all(each.calendar in SINCE_REFORM and each.origin >= REFORM for each in known)
+    return len(known) == len(counts) and (len(calendars) == 1 or late)
 
 
 def _have_groups_alike(prepared: PreparedFacts, parted: EraPartition) -> bool:

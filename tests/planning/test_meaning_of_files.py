@@ -272,7 +272,7 @@ def test_a_projection_that_is_set_for_all_files_is_theirs(tmp_path, repo_path):
     ]
     with pytest.raises(CombineError, match="crs_wkt of /crs") as caught:
         icevirt.build(files, repo_path)
-    assert "--attr" in caught.value.do
+    assert "attrs" in caught.value.do
     options = {"attrs": {"/crs": {"crs_wkt": "one"}}}
     report = icevirt.build(files, repo_path, combine_options=options)
     found = xr.open_dataset(

@@ -4,9 +4,8 @@
 #
 # Versions: numcodecs 0.17.1, numpy 2.5.5
 # Expected: NaN stays NaN: rounding takes bits from the mantissa of numbers.
-# Seen: NA_real_ of R (0x7ff00000000007a2), which R's writers of HDF5 store as it is, becomes
-#   infinity; all ones becomes 0.0 or -0.0; the largest float32 becomes infinity. numpy's own NaN
-#   stays.
+# Seen: NA_real_ of R (0x7ff00000000007a2) becomes infinity; all ones becomes 0.0 or -0.0; the
+#   largest float32 becomes infinity. numpy's own NaN stays.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

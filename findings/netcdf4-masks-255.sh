@@ -3,8 +3,9 @@
 # if netCDF wrote the file, and not if h5py wrote it.
 #
 # Versions: netCDF4 1.7.5.1.post1 (netCDF-C 4.10.1), h5py 3.16.0, xarray 2026.9.0, numpy 2.5.5
-# Expected: 255: the default fill values of netCDF leave bytes out, since every value of a byte is
-#   likely to be one (images, masks of bits, quality flags).
+# Expected: 255: netCDF's User Guide says that the valid range of a byte without an explicit
+#   `_FillValue` includes all values, since each is likely to be one (images, masks of bits,
+#   quality flags).
 # Seen: The cell is masked in files of all formats that netCDF makes; the same values in a file of
 #   h5py are not, and xarray never masks them.
 set -euo pipefail

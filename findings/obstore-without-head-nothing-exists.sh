@@ -3,7 +3,8 @@
 #
 # Versions: obstore 0.12.1, zarr 3.4.2, numpy 2.5.5
 # Expected: An error of another kind, as for 400, 410 or 501: 405 says that the method, not the
-#   file, is what the server does not have. Servers that sign URLs for one method answer so.
+#   file, is what the server does not have. Web frameworks in which a route is registered for one
+#   method answer so.
 # Seen: FileNotFoundError, 'Object at location k not found', though `get` reads the file; zarr's
 #   ObjectStore takes it for absence and says that the key does not exist.
 set -euo pipefail

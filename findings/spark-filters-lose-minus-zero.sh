@@ -6,7 +6,7 @@
 # Expected: `x = 0` and `x >= 0` find both zeros, as they do in a table in memory, and in the same
 #   file without push-down of filters.
 # Seen: Row groups of -0.0 are skipped: the row is missing from `x = 0`, `x = -0.0` and `x >= 0`.
-#   Anomalies and fluxes are rounded to -0.0 all the time.
+#   Rounding makes -0.0 of every small negative number.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

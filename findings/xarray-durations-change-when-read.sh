@@ -5,8 +5,8 @@
 # Versions: xarray 2026.9.0, numpy 2.5.5, pandas 3.1.1
 # Expected: `ds.lead.values` gives half a second, however often it is read, and the array it
 #   was made of stays.
-# Seen: 0.5 s the first time, 500 s the second; the caller's array holds 500.0. Whole seconds and
-#   other units are right.
+# Seen: 0.5 s the first time, 500 s the second; the caller's array holds 500.0. Whole numbers, and
+#   units above a second, are right.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -5,8 +5,8 @@
 # Versions: xarray 2026.9.0, h5netcdf 1.8.2, h5py 3.16.0, dask 2026.8.0, numpy 2.5.5, pandas 3.1.1
 # Expected: An error: xarray looks for loss when a unit is too coarse, and 2040 in int32 seconds
 #   since 1970 (an encoding that it takes over from a file that it opened) cannot be stored.
-# Seen: 1903-11-25 from memory, 2038-01-19 from dask, without an error or a warning. The
-#   difference is that HDF5 converts what dask hands over, and clips.
+# Seen: 1903-11-25 from memory, 2038-01-19 from dask, without an error or a warning. HDF5 clips
+#   where it converts, numpy wraps.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -2,8 +2,8 @@
 # ZFP's fixed accuracy does not hold beside netCDF's fill value: its neighbors become zero.
 #
 # Versions: hdf5plugin 7.1.0, h5py 3.16.0, zfpy 1.0.1, numcodecs 0.17.1, numpy 2.5.5
-# Expected: With accuracy 0.001 every value is off by at most 0.001, as the name of the parameter
-#   and the documents of both packages say.
+# Expected: With accuracy 0.001 every value is off by at most 0.001, as the names of the
+#   parameters say.
 # Seen: All values of a block of 4 by 4 that holds 9.97e36 become 0.0, for HDF5's filter and for
 #   numcodecs. -9999 does no harm; NaN becomes a number.
 set -euo pipefail

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -306,6 +307,7 @@ class Lease:
         content = {
             "id": self._mine,
             "holder": f"{socket.gethostname()}, process {os.getpid()}",
+            "process": [_machine(), os.getpid()],
             "until": time.time() + seconds if seconds else 0,
         }
         return json.dumps(content).encode()
@@ -353,4 +355,26 @@ def _holder(raw: bytes) -> str:
         return ""
     # one that ends later than any that is written is of a clock that is wrong
     is_held = time.time() < until < time.time() + 10 * SECONDS
-    return holder if is_held else ""
+    return holder if is_held and not _is_killed(content.get("process")) else ""
+
+
+def _machine() -> str:
+    """Return what has the process ids of this process for its own; "" where that is unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _is_killed(process: object) -> bool:
+    """Say whether the holder of a lease was a process of this machine that is no more."""
+    match process:
+        case [str(machine), int(number)] if machine and machine == _machine() and number > 0:
+            try:
+                os.kill(number, 0)
+            except ProcessLookupError:
+                return True
+            except (OSError, OverflowError):
+                return False
+    return False

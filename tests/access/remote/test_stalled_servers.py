@@ -12,7 +12,8 @@ import pytest
 import icevirt
 from servers.faults import slow
 
-SECONDS = 4.0  # one on a quiet machine; those before waited for at least thirty
+SECONDS = 15.0  # one on a quiet machine; whoever waits for the server does so for thirty or more
+START = 45.0  # of a process, on a busy one
 HANGING = 600.0
 
 BEGIN = """
@@ -157,6 +158,6 @@ def test_an_error_does_not_wait_for_another_file_that_hangs(how, root, http_serv
     finally:
         process.kill()
         process.communicate()
-    assert time.monotonic() - begin < SECONDS + 4  # which starting it takes
+    assert time.monotonic() - begin < SECONDS + START  # two minutes with the file
     assert "data/1.h5" in error.strip().splitlines()[-1]
     assert error.count("Traceback") == 1

@@ -62,6 +62,9 @@ def _beginning(text: str) -> re.Match[str] | None:
     return re.match(_BEGINNING, text) if ":/" in text else None
 
 
+_OF_WINDOWS = re.compile(r"[A-Za-z]:\\")
+
+
 def spell(
     text: str, *, foreign: bool = False, is_there: Callable[[str], bool] = os.path.isdir
 ) -> str:
@@ -73,9 +76,17 @@ def spell(
         is_there: Says whether this machine has a directory.
 
     Raises:
-        InvalidInputError: It begins like a URL with one slash and is none that has a meaning here;
-            only Hadoop reads it; or Databricks' storage is not mounted on this machine.
+        InvalidInputError: It is a path of Windows, on another system; it begins like a URL with
+            one slash and is none that has a meaning here; only Hadoop reads it; or Databricks'
+            storage is not mounted on this machine.
     """
+    if os.name != "nt" and _OF_WINDOWS.match(text):
+        raise InvalidInputError(
+            "this is a path of Windows, which this system takes for a file name",
+            do="Write it as it is mounted here, like /mnt/c/data; if a file here does have this"
+            " name, write ./ before it.",
+            path=text,
+        )
     found = _beginning(text)
     if found is None:
         return text

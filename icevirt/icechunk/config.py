@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from icevirt.errors import InvalidInputError
 from icevirt.icechunk._shims import logs
-from icevirt.icechunk._shims.classes import kind
+from icevirt.icechunk._shims.classes import guard, kind
 from icevirt.icechunk._shims.configuration import (
     CachingConfig,
     ChangeableSection,
@@ -149,17 +151,66 @@ class FeatureFlag(Shown, repo_updates.FeatureFlag):
         return {name: getattr(self, name) for name in names}
 
 
-class Attribution:
-    """Names of a program for the logs of servers; icevirt's requests do not carry them."""
+class Attribution(Shown):
+    """Names of a program for the logs of servers; icevirt's requests do not carry them.
+
+    Raises:
+        InvalidInputError: A name is longer than 128 bytes, or has characters that no header takes.
+        TypeError: One is no text.
+    """
+
+    _home = "icechunk"
+    _is_expression = True
 
     client: str | None
     workload: str | None
     principal: str | None
 
     def __init__(
-        self, client: str | None = None, workload: str | None = None, principal: str | None = None
+        self,
+        *,
+        client: str | None = None,
+        workload: str | None = None,
+        principal: str | None = None,
     ) -> None:
-        self.client, self.workload, self.principal = client, workload, principal
+        names = {"client": client, "workload": workload, "principal": principal}
+        for name, value in names.items():
+            _check_attribution(name, value)
+        vars(self).update(names)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"attribute {name!r} of an attribution is not writable")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attribution) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).items()))
+
+    def _show_fields(self) -> Mapping[str, Any]:
+        return vars(self)
+
+
+_SIGNS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_CLIENT = re.compile(rf"{_SIGNS}(/{_SIGNS})?")
+_NAME = re.compile(r"[ !#-'*-:<>-\[\]-~]*")
+_LONGEST = 128
+
+
+@guard
+def _check_attribution(name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is a {type(value).__name__}, not a str")
+    fits = (_CLIENT if name == "client" else _NAME).fullmatch(value)
+    if not fits or len(value) > _LONGEST:
+        raise InvalidInputError(
+            f"{name} of an attribution is not a name that a header takes",
+            do='Write a client as name or name/version, and others in ASCII without "();=\\,'
+            f" in at most {_LONGEST} characters.",
+            found=value[:_LONGEST],
+        )
 
 
 def initialize_logs() -> None:

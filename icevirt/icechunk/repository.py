@@ -28,7 +28,7 @@ from icevirt.repo import repository as engine
 from icevirt.storage.constructors import StorageLike
 
 if TYPE_CHECKING:
-    from icevirt.icechunk.config import FeatureFlag, RepositoryConfig
+    from icevirt.icechunk.config import Attribution, FeatureFlag, RepositoryConfig
     from icevirt.icechunk.ops import GCSummary, Update
     from icevirt.icechunk.snapshots import (
         ChunkStorageStats,
@@ -69,6 +69,7 @@ class Repository(engine.Repository):
     """An Icechunk repository. Get one from `create`, `open` or `open_or_create`."""
 
     _invalidated_by = ""
+    _attribution: Attribution | None = None
 
     def __getattribute__(self, name: str) -> Any:
         if (by := object.__getattribute__(self, "_invalidated_by")) and not name.startswith("_"):
@@ -139,20 +140,22 @@ class Repository(engine.Repository):
         check_clean_root: bool = True,
         attribution: Any = None,
     ) -> Self:
-        """Create a new repository and open it; ``attribution`` is not used."""
-        del attribution
+        """Create a new repository and open it; requests do not carry ``attribution``."""
+        _check_attribution(attribution)
         logs.log("debug", "Creating Repository")
         if getattr(storage, "is_bucket_root", False):
             raise EmptyPrefixError(
                 "a repository cannot be created at an empty prefix", do="Pass a prefix."
             )
-        return super().create(
+        made = super().create(
             storage,
             config,
             authorize_virtual_chunk_access,
             check_clean_root=check_clean_root,
             spec_version=_version(spec_version),
         )
+        made._attribution = attribution  # noqa: SLF001 - of this class
+        return made
 
     @classmethod
     def open(  # type: ignore[override]
@@ -163,11 +166,23 @@ class Repository(engine.Repository):
         attribution: Any = None,
         **more: Any,
     ) -> Self:
-        """Open an existing repository; ``attribution`` is not used."""
-        del attribution
+        """Open an existing repository; requests do not carry ``attribution``."""
+        _check_attribution(attribution)
         _warn_of_none(authorize_virtual_chunk_access)
         with _without_bucket():
-            return super().open(storage, config, authorize_virtual_chunk_access, **more)
+            made = super().open(storage, config, authorize_virtual_chunk_access, **more)
+        made._attribution = attribution  # noqa: SLF001 - of this class
+        return made
+
+    def reopen(  # type: ignore[override]
+        self,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Open the same repository anew, with the same authorization unless given."""
+        made = super().reopen(config, authorize_virtual_chunk_access)
+        made._attribution = self._attribution  # noqa: SLF001 - of this class
+        return made
 
     @classmethod
     def open_or_create(  # type: ignore[override]  # noqa: PLR0917 - icechunk's arguments
@@ -289,8 +304,11 @@ class Repository(engine.Repository):
         return Diff(super().diff(**versions))
 
     @property
-    def attribution(self) -> None:
-        """Nothing: requests carry no names of programs."""
+    def attribution(self) -> Attribution:
+        """The names that were given; requests do not carry them."""
+        from icevirt.icechunk.config import Attribution
+
+        return self._attribution or Attribution()
 
     async def async_ancestry(
         self,
@@ -319,7 +337,7 @@ class Repository(engine.Repository):
         """
         from icevirt.icechunk.ops import GCSummary
 
-        del limits
+        _check_limits(limits, *_OF_DELETING)
         check_time("delete_object_older_than", delete_object_older_than)
         return GCSummary.of(self._collect_garbage(delete_object_older_than, dry_run=dry_run))
 
@@ -327,7 +345,7 @@ class Repository(engine.Repository):
         """Return what chunks take; memory and concurrency are bounded already."""
         from icevirt.icechunk.snapshots import ChunkStorageStats
 
-        del limits
+        _check_limits(limits)
         return ChunkStorageStats.of(super().chunk_storage_stats())
 
     def total_chunks_storage(self, **limits: Any) -> int:
@@ -351,6 +369,46 @@ def _without_bucket() -> Iterator[None]:
         raise RepositoryNotFoundError(
             f"no repository: {error.what}", do=error.do, **error.facts
         ) from error
+
+
+def _check_attribution(given: Any) -> None:
+    """Refuse what is no attribution, as icechunk does."""
+    if given is not None:
+        from icevirt.icechunk.config import Attribution
+
+        if not isinstance(given, Attribution):
+            raise TypeError(f"attribution is a {type(given).__name__}, not an Attribution")
+
+
+_MAY_BE_NONE, _MAY_BE_ZERO = ("max_concurrent_listings",), ("max_consecutive_delete_failures",)
+
+
+def _check_limits(limits: Mapping[str, Any], *known: str) -> None:
+    """Refuse limits that are none; memory and concurrency are bounded without them."""
+    for name, value in limits.items():
+        if name not in (*_OF_READING, *known):
+            raise TypeError(f"got an unexpected keyword argument {name!r}")
+        if value is None and name in _MAY_BE_NONE:
+            continue
+        if not isinstance(value, int):
+            raise TypeError(f"{name} is a {type(value).__name__}, not an int")
+        if value < (0 if name in _MAY_BE_ZERO else 1):
+            raise InvalidInputError(
+                f"{name} is not a positive number", do="Pass 1 or more.", found=value
+            )
+
+
+_OF_READING = (
+    "max_snapshots_in_memory",
+    "max_compressed_manifest_mem_bytes",
+    "max_decoded_manifest_mem_bytes",
+    "max_concurrent_manifest_fetches",
+)
+_OF_DELETING = (
+    "max_concurrent_deletes",
+    "max_consecutive_delete_failures",
+    "max_concurrent_listings",
+)
 
 
 def _version(given: Any) -> int:

@@ -503,3 +503,69 @@ def test_what_is_no_time_is_refused(ice, wrong):
         times(ice, wrong)["garbage"]()
     with pytest.raises(TypeError):
         times(ice, wrong)["expiry"]()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"client": 5},
+        {"client": ""},
+        {"client": "a b"},
+        {"client": "a/b/c"},
+        {"client": "name/1.0"},
+        {"workload": "a\n"},
+        {"workload": "é"},
+        {"workload": "a b, c@d"},
+        {"workload": "a;b"},
+        {"principal": "x(y)"},
+        {"principal": "a" * 129},
+        {"principal": "a" * 128},
+    ],
+    ids=lambda names: repr(names)[:30],
+)
+def test_an_attribution_is_as_given_or_refused(names):
+    answers = []
+    for ice in (official, ours):
+        try:
+            made = ice.Attribution(**names)
+        except (TypeError, ValueError) as error:
+            answers.append(
+                next(each for each in (TypeError, ValueError) if isinstance(error, each))
+            )
+        else:
+            repo = ice.Repository.create(ice.in_memory_storage(), attribution=made)
+            for each in (repo, repo.reopen()):
+                assert each.attribution == made
+            answers.append(repr(made))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("ice", [official, ours], ids=["official", "ours"])
+def test_what_is_no_attribution_is_refused(ice):
+    with pytest.raises(TypeError):
+        ice.Repository.create(ice.in_memory_storage(), attribution="x")
+    with pytest.raises(TypeError):
+        ice.Attribution("by position")
+    made = ice.Repository.create(ice.in_memory_storage())
+    assert made.attribution == ice.Attribution()
+
+
+LIMITS = {
+    "max_concurrent_listings": (0, -1, "x"),
+    "max_snapshots_in_memory": (0, -1, None),
+    "max_compressed_manifest_mem_bytes": (0, None),
+    "max_concurrent_manifest_fetches": (0, "x"),
+    "nope": (1,),
+}
+
+
+@pytest.mark.parametrize("ice", [official, ours], ids=["official", "ours"])
+def test_limits_that_are_none_are_refused(ice):
+    repo = ice.Repository.create(ice.in_memory_storage())
+    for name, values in LIMITS.items():
+        for value in values:
+            with pytest.raises((ValueError, TypeError, OverflowError)):
+                repo.garbage_collect(LONG_AGO, **{name: value})
+            with pytest.raises((ValueError, TypeError, OverflowError)):
+                repo.chunk_storage_stats(**{name: value})
+    repo.garbage_collect(LONG_AGO, max_concurrent_listings=None, max_snapshots_in_memory=1)

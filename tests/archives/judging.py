@@ -13,7 +13,8 @@ import zarr
 import icevirt
 from archives.archive import DECODED, differences
 from archives.random_archive import RandomArchive, RandomFile
-from archives.random_files import NEW, dimensions_of, files_of, first_of, second_of
+from archives.random_files import NEW, dimensions_of, files_of, first_of, second_of, twin_of
+from archives.random_proposals import Kept, change_call, complaint_of, read_held, run_all
 from archives.random_truth import read, truth, wrong, wrong_eras
 from icevirt.errors import CombineError, IcevirtError
 from icevirt.execution.local_executors import InProcessExecutor
@@ -38,16 +39,82 @@ class Verdict:
 
     @property
     def is_defect(self) -> bool:
-        """Whether values are wrong, or a program failed."""
-        return self.kind.startswith(("DIFFERENT", "CRASH"))
+        """Whether values are wrong, a program failed, or a proposal loses what another keeps."""
+        return self.kind.startswith(("DIFFERENT", "CRASH", "PROPOSALS"))
 
 
 def judged(archive: RandomArchive, folder: Path) -> Verdict:
-    """Write, build and compare an archive."""
+    """Write, build and compare an archive, and run all that a refusal proposes."""
     files = files_of(archive)
     for each in files:
         each.write(folder)
+    if archive.grouped:
+        return _judged_groups(archive, files, folder)
     opened = read(archive, files, folder)
+    held = read_held(opened, index="neighbor")
+    verdict = _judged(archive, files, opened, folder)
+    return verdict if verdict.is_defect else _of_proposals(archive, files, held, folder, verdict)
+
+
+def _of_proposals(
+    archive: RandomArchive, files: list[RandomFile], held: Kept, folder: Path, verdict: Verdict
+) -> Verdict:
+    """Return the verdict, or what is wrong with what the first refusal proposes."""
+    call, sources = arguments_of(archive), [str(folder / name) for name in as_given(archive, files)]
+    try:
+        icevirt.build(sources, folder / "again", executor=InProcessExecutor(), **call)
+    except IcevirtError as error:
+        proposals = run_all(error, call, sources, folder, held)
+        if told := complaint_of(proposals, held):
+            return replace(verdict, kind=f"PROPOSALS: {told.split()[0]}", detail=told)
+    return verdict
+
+
+def _judged_groups(archive: RandomArchive, files: list[RandomFile], folder: Path) -> Verdict:
+    """Judge two groups of the files, each against what it holds."""
+    parts = {"a": replace(archive, grouped=""), "b": twin_of(archive)}
+    inner = {name: [each.groups[name] for each in files] for name in parts}
+    opened = {name: read(part, inner[name], folder, group=name) for name, part in parts.items()}
+    held = frozenset().union(
+        *(read_held(each, group=name, index="neighbor") for name, each in opened.items())
+    )
+    sources, call = [str(folder / name) for name in as_given(archive, files)], arguments_of(archive)
+    reasons: list[str] = []
+    fixes: list[str] = []
+    while True:
+        try:
+            report = icevirt.build(
+                sources, folder / f"repo{len(fixes)}", executor=InProcessExecutor(), **call
+            )
+        except IcevirtError as error:
+            reasons.append(_reason(error))
+            proposal = next((each for each in error.fixes if each.python and not each.first), None)
+            if proposal is None or len(fixes) == MOST:
+                found = _refused(reasons, fixes, "groups", str(error), None)
+                return _of_proposals(archive, files, held, folder, found)
+            fixes.append(proposal.python)
+            call = change_call(call, proposal)
+            continue
+        except Exception as error:  # noqa: BLE001 - whatever a user would meet
+            return Verdict(kind="CRASH", detail=repr(error), reasons=reasons, fixes=fixes)
+        break
+    if not fixes:
+        for name, part in parts.items():
+            expected = truth(part, inner[name], opened[name], given=_given(part, call))
+            ours = _opened(folder / "repo0", report, {}, group=name)
+            if output := wrong(ours, expected, {}):
+                return Verdict(kind="DIFFERENT", detail=f"group {name}: {'; '.join(output)}")
+        return Verdict(kind="equal, two groups")
+    kind = "two groups after a fix"
+    return _of_proposals(
+        archive, files, held, folder, Verdict(kind=kind, reasons=reasons, fixes=fixes)
+    )
+
+
+def _judged(
+    archive: RandomArchive, files: list[RandomFile], opened: list[xr.Dataset], folder: Path
+) -> Verdict:
+    """Build and compare an archive, with what a refusal proposes first."""
     given = as_given(archive, files)
     call = arguments_of(archive)
     theirs, why = _xarray(archive, files, opened)
@@ -67,7 +134,8 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
             if change is None or len(fixes) == MOST:
                 return _refused(reasons, fixes, why, str(error), change)
             fixes.append(change)
-            call = merged(call, change)
+            proposal = next((each for each in error.fixes if each.python == change), None)
+            call = change_call(call, proposal) if proposal else merged(call, change)
             continue
         except Exception as error:  # noqa: BLE001 - whatever a user would meet
             return Verdict(
@@ -84,12 +152,14 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
         theirs = "xarray refuses" if theirs is None else "xarray combines"
         kind = f"stacked along a new dimension, {theirs}"
         return Verdict(kind=kind, reasons=reasons, detail=str(unknown), xarray=why, fixes=fixes)
-    is_relabeled = archive.along == "none" and first_of(archive) in _labelled(call)
+    is_relabeled = archive.is_unlabelled and first_of(archive) in _labelled(call)
     if is_relabeled or (is_nested and (archive.split or second_of(archive))):
         return Verdict(kind="fix not judged", reasons=reasons, xarray=why, fixes=fixes)
     if is_nested:
         files = _in_order(files, given, first_of(archive))
     expected = truth(archive, files, opened, given=_given(archive, call), without=without)
+    if archive.along == "restart" and not _is_used(first_of(archive), expected):
+        return Verdict(kind="fix not judged", reasons=reasons, xarray=why, fixes=fixes)
     try:
         ours = _opened(repo, report, options)
     except CombineError as error:
@@ -122,6 +192,11 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
     return Verdict(kind="equal", xarray=why)
 
 
+def _is_used(dimension: str, expected: Mapping[str, Any]) -> bool:
+    """Say whether a variable lies along a dimension, beside its coordinate."""
+    return any(dimension in each.dims for name, each in expected.items() if name != dimension)
+
+
 def _refused(
     reasons: list[str], fixes: list[str], why: str, output: str, change: str | None
 ) -> Verdict:
@@ -141,7 +216,7 @@ def _reason(error: IcevirtError) -> str:
 def as_given(archive: RandomArchive, files: list[RandomFile]) -> list[str]:
     """Return names as a shell sorts them; without coordinates the caller knows the order."""
     names = [each.name for each in files]
-    return names if archive.along == "none" else sorted(names)
+    return names if archive.is_unlabelled else sorted(names)
 
 
 def arguments_of(archive: RandomArchive) -> dict[str, Any]:
@@ -218,12 +293,14 @@ def _added(old: Any, new: Any) -> Any:
     return new
 
 
-def _opened(repo: Path, report: icevirt.BuildReport, options: Mapping[str, Any]) -> xr.Dataset:
+def _opened(
+    repo: Path, report: icevirt.BuildReport, options: Mapping[str, Any], *, group: str = "/"
+) -> xr.Dataset:
     is_eras = options.get("on_mismatch") == "eras"
     more = {"eras": "concat"} if is_eras else {}
     with zarr.config.set({"array.rectilinear_chunks": True}):
         return xr.open_dataset(
-            repo, engine="icevirt", decode_times=DECODED, decode_coords="all",
+            repo, engine="icevirt", decode_times=DECODED, decode_coords="all", group=group,
             authorize_virtual_chunk_access=report.containers, **more,
         ).load()  # fmt: skip
 
@@ -259,7 +336,7 @@ def _xarray(
     order = sorted(range(len(files)), key=lambda at: files[at].name)
     second = second_of(archive)
     try:
-        if archive.along == "none":
+        if archive.is_unlabelled:
             order = range(len(files))  # the caller knows the order
         if second in NEW:
             made = _stacked(archive, files, opened, list(order))
@@ -271,7 +348,7 @@ def _xarray(
 
 
 def _combined(archive: RandomArchive, opened: list[xr.Dataset]) -> xr.Dataset:
-    if archive.along != "none":
+    if not archive.is_unlabelled:
         return xr.combine_by_coords(opened, **PINNED)
     fixed = [each for each in opened if first_of(archive) not in each.dims]
     moving = [each for each in opened if first_of(archive) in each.dims]

@@ -5,7 +5,7 @@ smaller by resetting fields one by one. The same seed draws the same archive, fi
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ class RandomArchive:
 
     seed: int
     lengths: tuple[int, ...] = (2, 2)  # steps of each piece along the first dimension
-    along: str = "time"  # the first dimension: time, float, int, text, or none (no coordinate)
+    along: str = "time"  # the first dimension: time, float, int, text, none (no coordinate), or
+    # restart (a coordinate that counts the steps of each file from 0)
     falling: bool = False
     gap: bool = False  # a step between the first two pieces that no file holds
     second: str = ""  # lat: files hold bands; member: given by names; run: a scalar; ens: length 1
@@ -61,6 +62,10 @@ class RandomArchive:
     shuffled: bool = False  # names do not sort as the labels do
     attrs: str = "same"  # differ: history of each file
     named: bool = True  # whether the caller names the dimensions
+    grouped: str = ""  # two groups with dimensions of one name: alike, other (lengths)
+    index: str = ""  # numbers of steps within the file, that begin at: 0, 1
+    durations: str = ""  # a variable of them, in units that are: same, mixed
+    scalar_time: str = ""  # single steps whose time is a scalar: some (files of one step), all
 
     def oddities(self) -> dict[str, Any]:
         """Return the fields that are not as in a plain archive."""
@@ -80,9 +85,19 @@ class RandomArchive:
             if len(self.lengths) > 2:
                 yield replace(self, lengths=self.lengths[:at] + self.lengths[at + 1 :])
 
+    @property
+    def is_unlabelled(self) -> bool:
+        """Whether nothing in files says where their steps belong, so that the caller's order does."""
+        return self.along in ("none", "restart")
 
-def drawn(seed: int) -> RandomArchive:
-    """Draw an archive: mostly plain, with a few oddities."""
+
+def drawn(seed: int, *, is_one_dataset: bool = False) -> RandomArchive:
+    """Draw an archive: mostly plain, with a few oddities.
+
+    Args:
+        seed: Whose archive.
+        is_one_dataset: Whether all steps have labels in one group of the files.
+    """
     rng = np.random.default_rng([seed, 20])
 
     def one(*choices: Any, often: float = 0.6) -> Any:
@@ -104,7 +119,7 @@ def drawn(seed: int) -> RandomArchive:
         often=0.7,
     )  # fmt: skip
     form = one("NETCDF4", "NETCDF4_CLASSIC", *NETCDF3, often=0.65)
-    return RandomArchive(
+    made = RandomArchive(
         seed=seed,
         lengths=lengths,
         along=along,
@@ -145,7 +160,29 @@ def drawn(seed: int) -> RandomArchive:
         shuffled=one(False, True, often=0.7),
         attrs=one("same", "differ", often=0.7),
         named=one(True, False, often=0.5),
+        durations=one("", "same", "mixed", often=0.85),
     )  # fmt: skip
+    if is_one_dataset:
+        return replace(made, durations="")
+    return _with_scopes(made, one)
+
+
+def _with_scopes(made: RandomArchive, one: Callable[..., Any]) -> RandomArchive:
+    """Draw what needs more than labels in one group."""
+    restarts = one(False, True, often=0.9)
+    index = one("", "0", "1", often=0.6)
+    grouped = one("", "alike", "other", often=0.85)
+    scalar_time = one("", "some", "all", often=0.8)
+    made = replace(made, along="restart") if restarts else made
+    if made.along == "none":
+        made = replace(made, index=index)
+    if made.format == "NETCDF4" and made.era != "format":
+        made = replace(made, grouped=grouped)
+    if made.along == "time" and scalar_time:
+        made = replace(made, scalar_time=scalar_time, second="", trouble="", unlimited=False)
+        lengths = made.lengths if scalar_time == "some" else (1,) * len(made.lengths)
+        made = replace(made, lengths=(1, *lengths[1:]), falling=False)
+    return made
 
 
 @dataclass(kw_only=True)
@@ -171,6 +208,8 @@ class RandomFile:
     variables: dict[str, RawVariable] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
     unlimited: tuple[str, ...] = ()
+    groups: dict[str, "RandomFile"] = field(default_factory=dict)  # in the place of variables
+    squeezed: tuple[str, ...] = ()  # variables that lack the first dimension, whose step is single
 
     def write(self, folder: Path) -> None:
         """Write the file."""
@@ -178,23 +217,29 @@ class RandomFile:
         module = netCDF4 if self.writer == "netCDF4" else h5netcdf.legacyapi
         more = {"format": self.format} if self.writer == "netCDF4" else {}
         with module.Dataset(path, "w", **more) as file:
-            for name, value in self.attrs.items():
-                file.setncattr(name, value)
-            for name, size in self.sizes().items():
-                file.createDimension(name, None if name in self.unlimited else size)
-            for name, raw in self.variables.items():
-                kind = str if raw.values.dtype.kind == "O" else raw.values.dtype
-                made = file.createVariable(
-                    name, kind, raw.dims, **({} if raw.fill is None else {"fill_value": raw.fill}),
-                    **raw.how,
-                )  # fmt: skip
-                for key, value in raw.attrs.items():
-                    made.setncattr(key, value)
-                if self.writer == "netCDF4":
-                    made.set_auto_maskandscale(False)
-                if raw.values.size:
-                    made[...] = raw.values
+            self.fill(file)
+            for name, inside in self.groups.items():
+                inside.fill(file.createGroup(name))
         os.utime(path, (self.modified, self.modified))
+
+    def fill(self, file: Any) -> None:
+        """Write attributes, dimensions and variables into a file or a group."""
+        for name, value in self.attrs.items():
+            file.setncattr(name, value)
+        for name, size in self.sizes().items():
+            file.createDimension(name, None if name in self.unlimited else size)
+        for name, raw in self.variables.items():
+            kind = str if raw.values.dtype.kind == "O" else raw.values.dtype
+            made = file.createVariable(
+                name, kind, raw.dims, **({} if raw.fill is None else {"fill_value": raw.fill}),
+                **raw.how,
+            )  # fmt: skip
+            for key, value in raw.attrs.items():
+                made.setncattr(key, value)
+            if self.writer == "netCDF4":
+                made.set_auto_maskandscale(False)
+            if raw.values.size:
+                made[...] = raw.values
 
     def sizes(self) -> dict[str, int]:
         """Return the length of each dimension."""

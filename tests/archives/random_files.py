@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import cftime
@@ -9,7 +10,14 @@ import numpy as np
 
 from archives.random_archive import NETCDF3, STEP, UNITS, RandomArchive, RandomFile, RawVariable
 
-NAMES = {"time": "time", "float": "depth", "int": "level", "text": "station", "none": "obs"}
+NAMES = {
+    "time": "time",
+    "float": "depth",
+    "int": "level",
+    "text": "station",
+    "none": "obs",
+    "restart": "scan",
+}
 NEW = ("member", "run")  # dimensions that no file has
 BAND = 2  # latitudes of a file
 Y, X = 2, 3
@@ -19,7 +27,7 @@ _ORDERED = ("twice", "again", "overlap", "overlap-other", "nan-label", "unsorted
 
 def first_of(archive: RandomArchive) -> str:
     """Return the name of the first dimension."""
-    return NAMES[archive.along]
+    return "nface" if archive.index else NAMES[archive.along]
 
 
 def dimensions_of(archive: RandomArchive) -> list[str]:
@@ -31,7 +39,7 @@ def dimensions_of(archive: RandomArchive) -> list[str]:
 
 def second_of(archive: RandomArchive) -> str:
     """Return the second dimension, which files without coordinates cannot have."""
-    return "" if archive.along == "none" else archive.second
+    return "" if archive.is_unlabelled else archive.second
 
 
 def trouble_of(archive: RandomArchive) -> str:
@@ -41,11 +49,27 @@ def trouble_of(archive: RandomArchive) -> str:
     """
     if archive.trouble == "empty" and archive.calendar in ("noleap", "360_day"):
         return ""
-    return "" if archive.along == "none" and archive.trouble in _ORDERED else archive.trouble
+    return "" if archive.is_unlabelled and archive.trouble in _ORDERED else archive.trouble
+
+
+def twin_of(archive: RandomArchive) -> RandomArchive:
+    """Return what a second group of the files holds: dimensions of the same names."""
+    lengths = archive.lengths if archive.grouped == "alike" else archive.lengths[::-1]
+    return replace(archive, grouped="", lengths=lengths, values="f8", zlib=not archive.zlib)
 
 
 def files_of(archive: RandomArchive) -> list[RandomFile]:
     """Return the files in the order of their labels."""
+    if not archive.grouped:
+        return _files_of(archive)
+    one, other = _files_of(replace(archive, grouped="")), _files_of(twin_of(archive))
+    return [
+        replace(each, variables={}, attrs={}, unlimited=(), at={}, groups={"a": each, "b": twin})
+        for each, twin in zip(one, other, strict=True)
+    ]
+
+
+def _files_of(archive: RandomArchive) -> list[RandomFile]:
     files = [
         _file(archive, piece, other, names)
         for piece, other in _boxes(archive)
@@ -58,7 +82,7 @@ def files_of(archive: RandomArchive) -> list[RandomFile]:
         files.append(again)
     for number, each in enumerate(files):
         each.modified = 1_600_000_000 + number
-    if archive.shuffled and archive.along != "none":
+    if archive.shuffled and not archive.is_unlabelled:
         order = np.random.default_rng([archive.seed, 1]).permutation(len(files))
         for number, each in zip(order, files, strict=True):
             each.name = f"{number:02d}_{each.name}"
@@ -73,7 +97,7 @@ def _boxes(archive: RandomArchive) -> Iterator[tuple[int, int]]:
 
 
 def _groups(archive: RandomArchive) -> list[tuple[str, ...]]:
-    if not archive.split or archive.along == "none":  # files that nothing says belong together
+    if not archive.split or archive.is_unlabelled:  # files that nothing says belong together
         return [archive.variables]
     rest = archive.variables[1:] or ("pr",)
     return [archive.variables[:1], rest]
@@ -126,7 +150,54 @@ def _file(
     if odd and trouble_of(archive) == "extra":
         made.variables["extra"] = _data(archive, made, "extra", is_late, False, copy)
     _others(archive, made, piece, other)
+    if archive.durations:
+        made.variables["lead"] = _durations(archive, made, piece)
+    if archive.index:
+        made.variables["neighbor"] = _neighbors(archive, made)
+    if archive.scalar_time and len(made.at[first]) == 1:
+        _squeeze(made, first)
     return made
+
+
+def _durations(archive: RandomArchive, made: RandomFile, piece: int) -> RawVariable:
+    """Return durations as xarray writes them; they count steps of six hours."""
+    first = first_of(archive)
+    unit = "hours"
+    if archive.durations == "mixed":
+        unit = ("hours", "minutes", "days")[piece % 3]
+    values = made.at[first] * STEP / UNITS[unit]
+    kind = "f8" if unit == "days" else "i4"
+    return RawVariable(
+        dims=(first,),
+        values=values.astype(kind),
+        attrs={"units": unit, "dtype": "timedelta64[ns]"},
+    )
+
+
+def _neighbors(archive: RandomArchive, made: RandomFile) -> RawVariable:
+    """Return which step of the file is next to each: numbers within the file."""
+    first = first_of(archive)
+    steps = np.arange(len(made.at[first]))
+    return RawVariable(
+        dims=(first,),
+        values=(np.roll(steps, 1) + int(archive.index)).astype("i4"),
+        attrs={"cf_role": "face_face_connectivity", "start_index": np.int32(archive.index)},
+    )
+
+
+def _squeeze(made: RandomFile, first: str) -> None:
+    """Take the first dimension, of one step, out of all variables."""
+    made.unlimited = ()
+    made.squeezed = tuple(name for name, raw in made.variables.items() if first in raw.dims)
+    for name in made.squeezed:
+        raw = made.variables[name]
+        axis = raw.dims.index(first)
+        raw.values = raw.values.take(0, axis=axis)
+        raw.dims = tuple(each for each in raw.dims if each != first)
+        if chunks := raw.how.get("chunksizes"):
+            raw.how["chunksizes"] = tuple(c for at, c in enumerate(chunks) if at != axis)
+        if not raw.dims:  # scalars are stored whole
+            raw.how = {}
 
 
 def _fixed(archive: RandomArchive) -> RandomFile:
@@ -171,6 +242,8 @@ def labels_of(
     sign = -1 if archive.falling and max(archive.lengths) > 1 else 1
     if archive.along == "none":
         return None
+    if archive.along == "restart":
+        return RawVariable(dims=(name,), values=np.arange(len(at), dtype="i4"))
     if archive.along == "text":
         texts = [f"s{50 + sign * each:02d}" for each in at]
         if form == "NETCDF4":

@@ -40,7 +40,7 @@ def ways(pytestconfig):
 def test_a_dataset_that_grows_equals_one_build(seed, tmp_path, ways):
     """An append may be refused, and then leaves what was there."""
     rng = np.random.default_rng([seed, 51])
-    archive = drawn(seed)
+    archive = drawn(seed, is_one_dataset=True)
     more = tuple(int(each) for each in rng.integers(1, 5, int(rng.integers(1, 4))))
     if archive.lengths == archive.lengths[:1] * len(archive.lengths):
         more = archive.lengths[:1] * len(more)

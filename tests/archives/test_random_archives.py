@@ -1,5 +1,7 @@
 """Random archives: what is built is what the files hold, or xarray and icevirt both refuse.
 
+Each command that a refusal proposes is run, and none keeps more than the first one.
+
 ``ICEVIRT_ARCHIVES=2000`` judges more; ``-k "[17]"`` judges one again. The table at the end counts what
 came of all, and the reasons of refusals.
 """
@@ -12,13 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from archives.judging import Verdict, judged
 from archives.random_archive import RandomArchive, drawn
 from archives.random_files import files_of
+from archives.random_proposals import Proposal, complaint_of, read_held, read_kept
 from archives.random_truth import read, truth
 
-COUNT = int(os.environ.get("ICEVIRT_ARCHIVES", "60"))
+COUNT = int(os.environ.get("ICEVIRT_ARCHIVES", "100"))
 
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]  # xarray warns of odd files
 
@@ -96,3 +100,53 @@ def test_the_smallest_archive_keeps_what_matters():
     archive = RandomArchive(seed=1, lengths=(2, 2, 2), zlib=True, trouble="again", values="i2")
     small = _reduced(archive, lambda each: each.trouble == "again")
     assert small.oddities() == {"trouble": "again"}
+
+
+FOUND = {
+    "single steps whose times are scalars, and the dimension is named": {
+        "lengths": (1, 1),
+        "gap": True,
+        "bounds": True,
+        "scalar_time": "all",
+    },
+    "positions that begin anew in each file": {"lengths": (2, 4), "along": "restart"},
+    "durations in three units": {"lengths": (2, 2, 2), "durations": "mixed"},
+    "two groups whose dimensions have other lengths": {"lengths": (1, 3), "grouped": "other"},
+    "numbers of steps within the file": {"along": "none", "index": "1"},
+    "single steps among others": {"lengths": (1, 3, 1), "scalar_time": "some"},
+}
+
+
+@pytest.mark.parametrize("oddities", FOUND.values(), ids=FOUND)
+def test_archives_of_each_kind_lose_nothing(oddities, tmp_path):
+    verdict = judged(RandomArchive(seed=7, **oddities), tmp_path)
+    assert verdict.kind.startswith(("equal", "two groups", "refused, xarray combines")), verdict
+    assert "left out" not in verdict.kind
+
+
+def test_a_first_proposal_that_loses_what_another_keeps_is_told():
+    held = frozenset((name, (), value) for name in ("/a", "/b") for value in range(3))
+    all_kept = Proposal(python=("all",), kind="built", kept=held)
+    some_kept = Proposal(python=("some",), kind="built", kept=frozenset([("/a", (), 1)]))
+    nothing = Proposal(python=("nothing",), kind="refused")
+    assert complaint_of([all_kept, some_kept, nothing], held) == ""
+    assert "loses 5 values, and ('all',) 0" in complaint_of([some_kept, all_kept], held)
+    assert "is refused, and ('some',) builds" in complaint_of([nothing, some_kept], held)
+    assert complaint_of([nothing], held) == ""
+    crash = Proposal(python=("bad",), kind="crash", detail="KeyError()")
+    assert complaint_of([all_kept, crash], held) == "crash by bad: KeyError()"
+
+
+def test_values_are_found_by_their_labels_in_any_group():
+    one = xr.Dataset({"v": ("x", [1.0, 2.0])}, {"x": [0, 1]})
+    other = xr.Dataset({"v": ("x", [3.0, np.nan])}, {"x": [2, 3]})
+    held = read_held([one, other])
+    assert len(held) == 3 + 4  # values that are missing are none
+    joined = xr.concat([one, other], "x")
+    assert read_kept([(("",), joined)], held) == held
+    assert read_kept([(("", "era_0"), one), (("", "era_1"), other)], held) == held
+    assert read_kept([(("",), joined.isel(x=slice(3)))], held) == held - {
+        ("/x", (("x", 3.0),), 3.0)
+    }
+    moved = joined.assign_coords(x=[0, 1, 3, 2])
+    assert ("/v", (("x", 2.0),), 3.0) not in read_kept([(("",), moved)], held)

@@ -134,6 +134,8 @@ class CombineHints:
         path, names, count = array.path, array.dimension_names, prod(array.shape)
         return (
             (count == 1 and self.is_label(path))
+            # a single step may lack its dimension, and then says where the file lies
+            or (not names and paths.name(path) in self.concat_dims)
             or (count <= _TOLERATED and self.keeps_values(path, names))
             or self.spells(array)
         )

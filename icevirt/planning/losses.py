@@ -73,6 +73,11 @@ def may_lose(fix: Fix) -> bool:
     return is_less or bool({"drop_variables", "max_bad_files"} & scanning.keys())
 
 
+def keeps_one_dataset(fixes: Iterable[Fix]) -> bool:
+    """Say whether one of some proposals keeps all values in one dataset."""
+    return any(_rank(each) == (0, 0) for each in fixes)
+
+
 def is_measured_whole(fix: Fix) -> bool:
     """Say whether a plan with a fix was made, and it lacks nothing."""
     return fix.loss is not None and not fix.loss

@@ -35,7 +35,13 @@ from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.group_plan import combine_eras, plan_once
 from icevirt.planning.eras.working_fixes import hides_eras
 from icevirt.planning.lengthened import OtherwiseError, steps_behind
-from icevirt.planning.losses import Measured, is_measured_whole, may_lose, sort_by_loss
+from icevirt.planning.losses import (
+    Measured,
+    is_measured_whole,
+    keeps_one_dataset,
+    may_lose,
+    sort_by_loss,
+)
 from icevirt.planning.remedies import together
 from icevirt.remedy_notation import join, write_code, write_remedy
 
@@ -110,7 +116,7 @@ def plan_files(
             had_fixes = bool(error.fixes)
             fixes, why_not = try_fixes(error, planner.attempt)
             error.fixes = tuple(fixes)
-            if not fixes or may_lose(fixes[0]):
+            if not keeps_one_dataset(error.fixes[:1]):
                 _add_last_resorts(error, planner, last_resorts(edited, dimensions))
             told = () if fixes or not had_fixes else (why_not,)
             error.do = join(" ", filter(None, (error.do, *told))) if told else error.do
@@ -119,13 +125,14 @@ def plan_files(
 
 
 def _add_last_resorts(error: CombineError, planner: _Planner, resorts: Sequence[Fix]) -> None:
-    """Let an error whose fixes discard something begin with one that does not, if there is one."""
+    """Let an error begin with a fix that keeps more than those that it has, if there is one."""
     for each in resorts:
         blunt = CombineError(error.what, fixes=[each])
-        kept = [made for made in try_fixes(blunt, planner.attempt)[0] if is_measured_whole(made)]
-        error.fixes = tuple(sort_by_loss((*error.fixes, *kept)))
-        if kept:
-            return
+        for made in try_fixes(blunt, planner.attempt)[0]:
+            fixes = sort_by_loss((*error.fixes, made))
+            if is_measured_whole(made) and fixes[0] is made:
+                error.fixes = tuple(fixes)
+                return
 
 
 def hold_against(target: Target, plan: BuildPlan, request: Request) -> Replacing:

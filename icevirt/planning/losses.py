@@ -108,11 +108,13 @@ class _HeldRows:
     def _number_values(self, dimensions: Sequence[str]) -> NDArray[np.int64]:
         """Number the rows, alike where a variable has equal values in several files.
 
-        Along the dimensions of a plan values are equal only if they belong to the same steps.
+        Along dimensions of a plan that have labels, values are equal only if they belong to the
+        same steps. Along others files follow one another, and what is not held twice is repeated.
         """
         arrays, rows = self._facts.arrays, len(self._path)
         names = [ArraySchema.loads(each).dimension_names for each in arrays.schema.values]
-        along = np.array([not {*dimensions}.isdisjoint(each) for each in names], np.bool_)
+        labelled = {*dimensions} & {*map(paths.name, self.own.values)}
+        along = np.array([not labelled.isdisjoint(each) for each in names], np.bool_)
         is_along, digest = along[_wide(arrays.schema)], _wide(arrays.digest)
         known = np.array([bool(each) for each in arrays.digest.values], np.bool_)[digest]
         columns = []

@@ -164,10 +164,40 @@ def _in_all_files(facts: CatalogFacts, name: str) -> bool:
     return bool((held[held > 0] == len(facts.files)).all())
 
 
-def other_grids(facts: CatalogFacts) -> Iterator[str]:
-    """Yield which dimensions have other lengths in other files, in words."""
-    for name, each in _dimensions(facts).items():
-        # groups have a dimension each, whose lengths need not agree
-        unlike = next((held for held in each.lengths.values() if len(held) > 1), None)
-        if unlike is not None:
-            yield f"{name} ({', '.join(map(str, sorted(unlike)))})"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlikeGrids:
+    """A dimension of a group that has other lengths in other files."""
+
+    dimension: str
+    group: str
+    of_all: tuple[int, ...]  # that occur
+    rows: tuple[int, int]  # of the coordinate in two files that differ
+    lengths: tuple[int, int]  # there
+
+    def __str__(self) -> str:
+        where = "" if self.group == paths.ROOT else f" of {self.group}"
+        return f"{self.dimension}{where} ({', '.join(map(str, self.of_all))})"
+
+
+def other_grids(facts: CatalogFacts) -> Iterator[UnlikeGrids]:
+    """Yield the dimensions whose coordinates have other lengths in other files.
+
+    Groups have a dimension each, whose lengths need not agree.
+    """
+    arrays = facts.arrays
+    for each in _dimensions(facts).values():
+        for path, held in each.lengths.items():
+            if len(held) < 2:
+                continue
+            rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))
+            shapes = arrays.shape.codes[rows]
+            pair = int(rows[0]), int(rows[np.argmax(shapes != shapes[0])])
+            one, other = (json.loads(arrays.shape[row])[0] for row in pair)
+            yield UnlikeGrids(
+                dimension=paths.name(path),
+                group=paths.parent(path),
+                of_all=tuple(sorted(held)),
+                rows=pair,
+                lengths=(one, other),
+            )
+            break

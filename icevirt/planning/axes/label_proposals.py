@@ -83,8 +83,26 @@ def label_fixes(
     """
     if len(facts.files) < 2:
         return []
-    if not name and (known := differing_dimensions(facts, tolerance or {})):
-        return [fix(f"files follow one another along {', '.join(known)}", concat_dim=known)]
+    known = [] if name else differing_dimensions(facts, tolerance or {})
+    along_known = [
+        fix(f"files follow one another along {', '.join(known)}", concat_dim=known)
+    ] * bool(known)
+    is_enough = bool(known) and all(_lie_apart(facts, each) for each in known)
+    return [*along_known, *([] if is_enough else _label_fixes(facts, name))]
+
+
+def _lie_apart(facts: CatalogFacts, name: str) -> bool:
+    """Say whether the labels of the last file all lie on one side of the first."""
+    there = files_along(facts, name)
+    held = coordinate_of(facts, name, there)
+    if held is None or held.is_text:
+        return True
+    ends = held.values.take(np.array([0, len(there) - 1]))
+    first, last = ends.flat[: ends.starts[1]], ends.flat[ends.starts[1] :]
+    return bool(first.max() < last.min() or last.max() < first.min())
+
+
+def _label_fixes(facts: CatalogFacts, name: str | None) -> list[Fix]:
     look = _Look(facts, name)
     if look.ragged:  # files of other lengths cannot be stacked
         return [] if name else [*look.following()]

@@ -12,7 +12,7 @@ labels of missing steps must have an exact value in the units and the data type 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -210,10 +210,13 @@ def _count(at: NDArray[np.int64], what: str) -> int:
 _ROWS = 1 << 16  # of the arrays that are looked at together
 
 
-def as_given(facts: CatalogFacts, dimensions: Sequence[str]) -> Placement:
-    """Return a cell for each file, without a look at labels."""
+def as_given(
+    facts: CatalogFacts, dimensions: Sequence[str], new: Collection[str] = ()
+) -> Placement:
+    """Return a cell for each file, without a look at labels; ``new`` are dimensions of no file."""
     files = len(facts.files)
-    return Placement.of([_in_order(facts, dimension) for dimension in dimensions], files)
+    axes = (_in_order(facts, dimension) for dimension in dimensions)
+    return Placement.of([replace(each, is_new=each.dimension in new) for each in axes], files)
 
 
 def place_files(

@@ -55,7 +55,7 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         CombineError: They do not, without changing values; the message says which and why.
     """
     facts, times = prepared.facts, prepared.times
-    first = as_given(facts, spec.concat_dim)
+    first = as_given(facts, spec.concat_dim, [e.name for e in prepared.new if e.is_new])
     limits = find_limits(spec.tolerance, describe_variables(facts))
     # files that disagree have no order to speak of
     try:

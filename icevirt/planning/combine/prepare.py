@@ -52,7 +52,7 @@ from icevirt.planning.axes.new_dimensions import (
 )
 from icevirt.planning.axes.phony_dimensions import with_phony_alike
 from icevirt.planning.axes.placement import place_by_order, place_files
-from icevirt.planning.axes.positions import with_longest
+from icevirt.planning.axes.positions import count_positions, with_longest
 from icevirt.planning.combine.data_vars import (
     DimensionRules,
     find_rule,
@@ -65,9 +65,8 @@ from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.edits.file_edits import LabelEdits
 from icevirt.planning.edits.renames import with_label_edits
-from icevirt.planning.meaning.mesh_fixes import has_partitions
 from icevirt.planning.meaning.partitions import place_partitions
-from icevirt.planning.remedies import drop_fixes, fix, list_names, scan_fix
+from icevirt.planning.remedies import drop_fixes, fix, list_names, scan_fix, together
 from icevirt.planning.times.recoding import recode_times
 from icevirt.planning.times.units import units_of
 from icevirt.remedy_notation import write_code, write_option, write_remedy
@@ -244,32 +243,15 @@ def _stack(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
 def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
     there = _list_dimensions(facts.arrays)
     if len(facts.files) > 1 and not spec.concat_dim:
-        if grids := [*candidates.other_grids(facts)]:
-            raise CombineError(
-                f"{len(facts.files)} files of several grids: they have other lengths along"
-                f" {', '.join(grids)}, and their other coordinates are equal",
-                do=write_remedy(
-                    "Build the files of each grid into a group of its own: ",
-                    write_code('group="..."', "--group NAME"),
-                    ". If the grids are parts of one, name the dimension: ",
-                    write_code('concat_dim="..."', "--concat-dim NAME"),
-                    ".",
-                ),
-                fixes=candidates.along_positions(facts),
-                first=facts.files.url[0],
-                last=facts.files.url[len(facts.files) - 1],
-            )
         labels = label_fixes(facts, tolerance=spec.tolerance)
-        known = (
-            labels  # partitions are no steps, whatever their times say
-            if has_partitions(facts, spec)
-            else [
-                *candidates.in_order_given(facts),
-                *labels,
-                *candidates.with_equal_labels(facts),
-            ]
-        )
+        known = [
+            *candidates.in_order_given(facts),
+            *labels,
+            *candidates.with_equal_labels(facts),
+        ]
         fixes = [*{frozenset(each.flags): each for each in reversed(known)}.values()][::-1]
+        if grids := [*candidates.other_grids(facts)]:
+            raise _refuse_grids(facts, grids, labels)
         raise CombineError(
             f"{len(facts.files)} files but no dimension to concatenate along",
             fixes=fixes,
@@ -303,6 +285,39 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
                 ),
                 dimensions=there,
             )
+
+
+def _refuse_grids(
+    facts: CatalogFacts, grids: Sequence[candidates.UnlikeGrids], labels: Sequence[Fix]
+) -> CombineError:
+    """Return the error about files of several grids, which follow one another nowhere."""
+    price = "files of each grid get a group; no data is copied"
+    stacked = [each for each in labels if "labels" in each.arguments.get("combine_options", {})]
+    groups = [together(each, fix(price, on_mismatch="eras")) for each in stacked]
+    joined = candidates.along_positions(facts)
+    positions = [each for each in joined if _count_positions(facts, each)]
+    more = [each for each in joined if each not in positions]
+    return CombineError(
+        f"{len(facts.files)} files of several grids: they have other lengths along"
+        f" {', '.join(map(str, grids))}, and their other coordinates are equal",
+        do=write_remedy(
+            "Build the files of each grid into a group of its own: ",
+            write_code('group="..."', "--group NAME"),
+            ". If the grids are parts of one, name the dimension: ",
+            write_code('concat_dim="..."', "--concat-dim NAME"),
+            ".",
+        ),
+        fixes=[*positions, *stacked, *groups, *more, *candidates.groups_in_order(facts, price)],
+        first=facts.url_of(grids[0].rows[0]),
+        first_length=grids[0].lengths[0],
+        other=facts.url_of(grids[0].rows[1]),
+        other_length=grids[0].lengths[1],
+    )
+
+
+def _count_positions(facts: CatalogFacts, fix: Fix) -> bool:
+    """Say whether labels along the dimensions of a fix begin anew in each file."""
+    return all(count_positions(facts, name) for name in fix.arguments["concat_dim"])
 
 
 def _propose_similar(name: str, there: Sequence[str], spec: CombineSpec) -> list[Fix]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -105,13 +106,14 @@ def ways_to_fit(
             uneven |= dict.fromkeys(name for name in array.uneven if name not in settled)
     fixes = []
     unequal = unequal_arrays(facts, cells, spec)
-    given = [each for each in unequal if each.axis is not None and not each.is_coordinate]
+    moved = coordinates_as_values(unequal)
+    given = [*moved] or [e for e in unequal if e.axis is not None and not e.is_coordinate]
     pad = [*spec.pad, *uneven]
     if uneven:
         price = f"along {list_names([*uneven], _SHOWN)}, what shorter files lack reads as missing"
         made = fix(price, pad=pad)
         if given:
-            also = fixes_of(given, spec.dimension_rules)[0]
+            also = _give_dimension(given, spec.dimension_rules, moved)
             options = {**also.arguments["combine_options"]}
             options["pad"] = [*pad, *(n for n in options.get("pad", ()) if n not in pad)]
             made = of_arguments(
@@ -119,7 +121,7 @@ def ways_to_fit(
             )
         fixes.append(made)
     elif given:
-        fixes.append(fixes_of(given, spec.dimension_rules)[0])
+        fixes.append(_give_dimension(given, spec.dimension_rules, moved))
     if (ragged := _follow_ragged(facts, unequal, spec)) is not None:
         fixes.insert(0, ragged)
     return [*fixes, scan_fix(f"{paths.name(variable)} is left out", drop_variables=[variable])]
@@ -184,7 +186,7 @@ def lacking(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Unequal:
     """An array whose values differ between two files, or were not compared."""
 
@@ -251,28 +253,60 @@ def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules
 def fixes_of(found: Sequence[Unequal], rules: DimensionRules) -> list[Fix]:
     """Return how arrays that are not equal in all files get the dimension, or are left out."""
     fixes = []
-    given = [each for each in found if each.axis is not None and not each.is_coordinate]
-    if len(given) == len(found):
-        along = dict.fromkeys(each.axis.dimension for each in given if each.axis is not None)
-        price = (
-            f"{list_names([_shorten(each.path) for each in given], _SHOWN)} get the dimension"
-            if len(given) > 1
-            else f"{_shorten(given[0].path)} gets the dimension"
-        )
-        price += f" {', '.join(map(repr, along))}: a value for each step"
-        pad = list(dict.fromkeys(name for each in given for name in each.uneven))
-        more: dict[str, Any] = {"pad": pad} if pad else {}
-        if pad:
-            price += ", its end read as missing where a file has less"
-        made = fix(price, data_vars=remedy(rules, given), **more)
-        kept = rules.kept.dimensions
-        if any(a.dimension not in kept.get(e.path, (a.dimension,)) for e in given if (a := e.axis)):
-            allowed = {**made.arguments, "commit_options": {"allow_changes": True}}
-            made = of_arguments(allowed, f"{price}, which the last build made without")
-        fixes.append(made)
+    if all(each.axis is not None and not each.is_coordinate for each in found):
+        fixes.append(_give_dimension(found, rules))
+    elif moved := coordinates_as_values(found):
+        fixes.append(_give_dimension([*moved], rules, moved))
     they = "these variables are" if len(found) > 1 else f"{_shorten(found[0].path)} is"
     fixes.append(scan_fix(f"{they} left out", drop_variables=[each.path for each in found]))
     return fixes
+
+
+def coordinates_as_values(found: Sequence[Unequal]) -> dict[Unequal, str]:
+    """Return arrays with the names by which they get a dimension that no file has, and old paths.
+
+    The coordinate of a dimension has one value for each step; under another name it has more. None
+    where an array is there that cannot get the dimension.
+    """
+    if not all(each.axis is not None and each.axis.is_new for each in found):
+        return {}
+    return {
+        replace(each, array=(f"{each.path}_values", each.array[1]))
+        if each.is_coordinate
+        else each: each.path
+        for each in found
+    }
+
+
+def _give_dimension(
+    given: Sequence[Unequal],
+    rules: DimensionRules,
+    called: Mapping[Unequal, str] = MappingProxyType({}),
+) -> Fix:
+    """Return the fix that gives arrays a dimension, some under names that are new to them."""
+    along = dict.fromkeys(each.axis.dimension for each in given if each.axis is not None)
+    price = (
+        f"{list_names([_shorten(each.path) for each in given], _SHOWN)} get the dimension"
+        if len(given) > 1
+        else f"{_shorten(given[0].path)} gets the dimension"
+    )
+    price += f" {', '.join(map(repr, along))}: a value for each step"
+    renamed = {old: paths.name(e.path) for e, old in called.items() if e.path != old}
+    if renamed:
+        which = list_names([*renamed], _SHOWN)
+        price = f"{which} {'gets' if len(renamed) == 1 else 'get'} other names; {price}"
+    pad = list(dict.fromkeys(name for each in given for name in each.uneven))
+    more: dict[str, Any] = {"pad": pad} if pad else {}
+    if renamed:
+        more["rename"] = renamed
+    if pad:
+        price += ", its end read as missing where a file has less"
+    made = fix(price, data_vars=remedy(rules, given), **more)
+    kept = rules.kept.dimensions
+    if any(a.dimension not in kept.get(e.path, (a.dimension,)) for e in given if (a := e.axis)):
+        allowed = {**made.arguments, "commit_options": {"allow_changes": True}}
+        made = of_arguments(allowed, f"{price}, which the last build made without")
+    return made
 
 
 def remedy(rules: DimensionRules, found: Sequence[Unequal]) -> Any:

@@ -112,14 +112,15 @@ def files_with(facts: CatalogFacts, name: str) -> NDArray[np.int64]:
 
 
 def _refuse_joined(facts: CatalogFacts, edit: FileEdit, files: NDArray[np.int64]) -> None:
-    """Refuse one new name for several names of one file.
+    """Refuse one new name for several names of one file, of which absolute ones count in a group.
 
     Raises:
         InvalidInputError: A file has two of them.
     """
     olds: dict[str, list[str]] = {}
     for old, new in edit.rename:
-        olds.setdefault(new, []).append(old)
+        called = paths.join(paths.parent(old), new) if old.startswith("/") else new
+        olds.setdefault(called, []).append(old)
     for new, names in olds.items():
         if len(names) < 2:
             continue

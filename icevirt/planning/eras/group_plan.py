@@ -43,7 +43,7 @@ from icevirt.planning.eras.report import (
 )
 from icevirt.planning.eras.working_fixes import keep_working_fixes
 from icevirt.planning.meaning.grid_mappings import mapping_fixes
-from icevirt.planning.meaning.mesh_fixes import mesh_fixes
+from icevirt.planning.meaning.mesh_fixes import with_mesh_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.remedies import build_fix, fix, list_names, together
@@ -78,8 +78,9 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
                 for each in error.fixes
             )
             mappings = () if in_groups else mapping_fixes(facts)
-            meshes, further = mesh_fixes(facts, spec), further_dimensions(facts, spec.concat_dim)
-            error.fixes = (*named, *meshes, *error.fixes, *mappings, *further)
+            meshes = with_mesh_fixes(facts, spec, error.fixes)
+            further = further_dimensions(facts, spec.concat_dim)
+            error.fixes = (*named, *meshes, *mappings, *further)
         keep_working_fixes(error, facts, spec, plan_once)
         raise
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from icevirt.planning.meaning.local_indices import (
     local_indices,
     variables_with_indices,
 )
-from icevirt.planning.remedies import fix, list_names, scan_fix
+from icevirt.planning.remedies import fix, list_names, scan_fix, together
 from icevirt.planning.times.units import units_of
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -116,59 +115,84 @@ def _is_split(
     )
 
 
-def has_partitions(facts: CatalogFacts, spec: CombineSpec) -> bool:
-    """Say whether files hold other elements of a mesh, and so are no steps of one."""
-    return bool(_list_unlike(facts, local_indices(facts, declared=spec.options.index_of or {})))
-
-
 def _list_unlike(facts: CatalogFacts, indices: Mapping[str, LocalIndex]) -> list[str]:
     return [path for path in indices if len(facts.files) > 1 and differs(facts, path)]
 
 
-def mesh_fixes(facts: CatalogFacts, spec: CombineSpec) -> list[Fix]:
-    """Return what keeps files of several meshes: a group each, or indices that count all elements.
+def _each_has_its_times(facts: CatalogFacts) -> bool:
+    """Say whether no two files hold the same times: then a mesh changes from step to step."""
+    arrays = facts.arrays
+    for path, schema in variables_of(facts):
+        if schema.dimension_names != (paths.name(path),) or not units_of(schema.attributes.values):
+            continue
+        rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path)).tolist()
+        held = [arrays.labels.get(row) for row in rows]
+        found = {
+            arrays.digest[row] if each is None else each.tobytes()
+            for row, each in zip(rows, held, strict=True)
+        }
+        if len(found) == len(facts.files):
+            return True
+    return False
+
+
+def with_mesh_fixes(facts: CatalogFacts, spec: CombineSpec, fixes: Sequence[Fix]) -> list[Fix]:
+    """Return what keeps files of several meshes, and of some fixes those that fit partitions.
+
+    A group for each mesh, or indices that count all elements.
 
     Args:
         facts: Of the files.
         spec: What a person says that variables number.
+        fixes: Other ones.
     """
     declared = spec.options.index_of or {}
     indices = local_indices(facts, declared=declared)
     if not (unlike := _list_unlike(facts, indices)):
-        return []
+        return [*fixes]
     number = "numbers" if len(unlike) == 1 else "number"
     price = (
         f"{list_names(unlike, _NAMED)} {number} elements of each file: files of the same elements"
         " get a group, in the order given"
     )
-    groups = groups_in_order(facts, price)
-    if spec.options.rebase_indices or any(len(each.numbers) != 1 for each in indices.values()):
-        return groups
     along = dimensions_of_elements(variables_with_indices(facts, {}, declared), indices)
-    return [*groups, _join_elements(facts, spec, along, [*map(paths.name, indices)])]
+    if not spec.labels and not _each_has_its_times(facts):
+        fixes = [each for each in fixes if not _takes_for_steps(each, along, indices)]
+    found = groups_in_order(facts, price)
+    is_known = all(len(each.numbers) == 1 for each in indices.values())
+    if is_known and not {*along} <= {*spec.concat_dim}:
+        found += _join_elements(facts, spec, along, [*map(paths.name, indices)])
+    return [*found, *fixes]
+
+
+def _takes_for_steps(fix: Fix, along: Sequence[str], indices: Collection[str]) -> bool:
+    """Say whether a fix lets partitions follow one another, or pads them, as if they were steps."""
+    combining = fix.arguments.get("combine_options", {})
+    dropped = fix.arguments.get("scan_options", {}).get("drop_variables", ())
+    is_nested = combining.get("combine") == "nested" and combining.get("on_mismatch") != "eras"
+    is_padded = not {*along}.isdisjoint(combining.get("pad", ()))
+    return is_nested or is_padded or not {*dropped} <= {*indices}
 
 
 def _join_elements(
     facts: CatalogFacts, spec: CombineSpec, along: Sequence[str], indices: Sequence[str]
-) -> Fix:
-    """Return the fix that lets elements of all files follow one another."""
-    cut = _list_cut_otherwise(facts, along)
-    more: dict[str, Any] = {"on_mismatch": "native"} if cut else {}
-    stored = (
-        f"; so {'is' if len(cut) == 1 else 'are'} {list_names(cut, _NAMED)}, whose chunks are of"
-        " other shapes in other files"
-        if cut
-        else ""
-    )
-    return fix(
+) -> list[Fix]:
+    """Return the fixes that let elements of all files follow one another.
+
+    Chunks whose shapes differ from file to file are stored by the second one.
+    """
+    is_one = len(indices) == 1
+    made = fix(
         f"elements follow one another along {', '.join(along)}, in the order given, and those that"
         f" several files hold are there again; {list_names(indices, _NAMED)}"
-        f" {'is' if len(indices) == 1 else 'are'} stored, and count elements of the dataset"
-        f"{stored}",
+        f" {'is' if is_one else 'are'} stored, and {'counts' if is_one else 'count'} elements of"
+        " the dataset",
         concat_dim=[*(n for n in spec.concat_dim if n not in (*along, *spec.labels)), *along],
         rebase_indices=True,
-        **more,
     )
+    cut = _list_cut_otherwise(facts, along)
+    stored = f"chunks of {list_names(cut, _NAMED)} that have other shapes than most are stored"
+    return [made, together(made, fix(stored, on_mismatch="native"))] if cut else [made]
 
 
 def _list_cut_otherwise(facts: CatalogFacts, along: Sequence[str]) -> list[str]:

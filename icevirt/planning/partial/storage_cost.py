@@ -255,7 +255,8 @@ def converts(
     counting = _COUNTING | {"attribute dtype"} if calendars == {DURATION} else _COUNTING
     rest = {name: each for name, each in unlike.items() if name not in counting}
     return (
-        None not in counts
+        bool(axes)  # one array of times that several files count otherwise is not the first's
+        and None not in counts
         and (len(calendars) == 1 or calendars <= SINCE_REFORM)
         and options.on_mismatch == "native"
         and not options.as_floats(path)

@@ -195,7 +195,7 @@ def test_groups_whose_labels_contradict_are_refused_and_the_first_fix_keeps_all(
     files = write(tmp_path, [{"a": a, "b": b} for a, b in spec], row=False)
     with pytest.raises(error, match=match) as caught:
         icevirt.build(files, repo_path, concat_dim="y")
-    assert "--source-group /b --group /b" in caught.value.do
+    assert 'source_group="/b", group="/b"' in caught.value.do
     made = caught.value.fixes[0].arguments
     assert made == {"concat_dim": ["y"], "combine_options": {"combine": "nested"}}
     report = icevirt.build(files, repo_path, **made)

@@ -1,4 +1,4 @@
-"""Threads whose end nobody waits for, and waits that Ctrl-C ends.
+"""Threads that no end of a block or process waits for, and waits that Ctrl-C ends.
 
 A server that hangs is asked for minutes before it is given up. Threads of the standard library's
 pools are joined when an error leaves their block, and again when the process ends: a failed or

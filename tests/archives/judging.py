@@ -153,7 +153,10 @@ def _judged(
         kind = f"stacked along a new dimension, {theirs}"
         return Verdict(kind=kind, reasons=reasons, detail=str(unknown), xarray=why, fixes=fixes)
     is_relabeled = archive.is_unlabelled and first_of(archive) in _labelled(call)
-    if is_relabeled or (is_nested and (archive.split or second_of(archive))):
+    is_eras = (
+        options.get("on_mismatch") == "eras"
+    )  # in the order given, these are found by no label
+    if is_relabeled or (is_nested and (archive.split or second_of(archive) or is_eras)):
         return Verdict(kind="fix not judged", reasons=reasons, xarray=why, fixes=fixes)
     if is_nested:
         files = _in_order(files, given, first_of(archive))
@@ -255,6 +258,8 @@ def _given(archive: RandomArchive, call: Mapping[str, Any]) -> dict[str, list[st
     dims = _names(call.get("concat_dim")) or dimensions_of(archive)
     by_dim = rules if isinstance(rules, Mapping) else dict.fromkeys(dims, rules)
     found: dict[str, list[str]] = {}
+    if archive.scalar_time and first_of(archive) in _labelled(call):  # files are stacked
+        found["*"] = [first_of(archive)]
     for dim, names in by_dim.items():
         for name in _names(names):
             key = "*" if name == "all" else name.rpartition("/")[2]

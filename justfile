@@ -38,6 +38,11 @@ types:
 api-table:
     uv run python docs/make_api_table.py
 
+# Run 60 programs of others, build what they write, and write docs/writers.md (installs into a temporary folder; needs
+# the Debian packages that docs/writers.toml names)
+writers *names:
+    uv run python docs/make_writers.py {{names}}
+
 # Build the archives of tests/archives, compare them with xarray, and write docs/archives.md
 archives:
     ICEVIRT_WRITE_PAGE=1 uv run pytest -n 0 tests/archives/test_archives.py

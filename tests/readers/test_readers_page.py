@@ -10,12 +10,14 @@ import importlib.util
 import math
 import os
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import icechunk
 import numpy as np
 import pytest
 import zarr
+from kerchunk.utils import refs_as_store
 
 import icevirt
 from icevirt.planning.reader_support import readers_of_document
@@ -43,6 +45,7 @@ def built(tmp_path, http_server):
     options = {"variable_policy": POLICY}
     report = icevirt.build(source, tmp_path / "repo", scan_options=options)
     rule.times = 0
+    icevirt.build(tmp_path / "encodings.h5", tmp_path / "local", scan_options=options)
     icevirt.build(source, tmp_path / "tagged", scan_options={"variables": ["contiguous"]})
     for path in (tmp_path / "repo").rglob("*"):
         if path.is_file():
@@ -94,6 +97,13 @@ def of_gdal(session, name, folder, expected):
     return values.astype(bool) if expected.dtype == bool else values
 
 
+def of_references(session, name, folder):
+    """Return values as fsspec and zarr read them through a file of references."""
+    path = f"{folder}/{name}.json"
+    icevirt.to_kerchunk(session, f"/{name}", path)
+    return zarr.open_array(refs_as_store(path), path=name, mode="r", zarr_format=2)[...]
+
+
 def verdict(read, *arguments, expected):
     """Return what the table says of what a reader gave."""
     try:
@@ -139,6 +149,7 @@ def rows_of(built, http_server, tmp_path, *, gdal):
     """Return the lines: title, what is stored, a verdict for each reader; None where it did not run."""
     truth, path, prefix = built
     session, theirs = ours(path, prefix), official(path, prefix)
+    local = ours(tmp_path / "local", f"{tmp_path.as_uri()}/")
     scripted = None
     if javascript.installed():
         scripted = javascript.read(f"{http_server.url}/repo", prefix, list(ENCODINGS))
@@ -149,9 +160,10 @@ def rows_of(built, http_server, tmp_path, *, gdal):
             (of_zarr, theirs, name),
             (of_javascript, scripted[name]) if scripted else None,
             (of_gdal, session, name, tmp_path, truth[name]) if gdal else None,
+            (of_references, local, name, tmp_path),
         ]
         found = [each and verdict(*each, expected=truth[name]) for each in readers]
-        yield [encoding.title, how, *found[:3], by_documents(metadata), found[3]]
+        yield [encoding.title, how, *found[:3], by_documents(metadata), *found[3:]]
 
 
 def by_documents(metadata):
@@ -224,6 +236,7 @@ def write(rows):
         f"JavaScript, Node {javascript.node_version()}",
         "GDAL 3.14",
         f"GDAL {rasterio.__gdal_version__}, kerchunk",
+        f"kerchunk {version('kerchunk')}, zarr {zarr.__version__}",
     ]
     lines = [head, ["---"] * len(head), *rows]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -112,7 +112,8 @@ def test_files_of_one_and_the_same_step_are_refused_by_name(same, tmp_path):
         icevirt.build(same, tmp_path / "repo", concat_dim="time")
     assert e.value.facts["files"] == [f"file://{path}" for path in same]
     assert 'combine_options={"duplicates": "newest"}' in str(e.value)
-    assert e.value.fixes[-1].flags == ("--concat-dim", "time", "--combine", "nested")
+    nested = ("--concat-dim", "time", "--combine", "nested")
+    assert e.value.fixes[0].flags == nested, "what keeps all files comes first"
 
 
 @pytest.mark.parametrize(("rule", "kept"), [("version", 1), ("first", 0), ("last", 2)])

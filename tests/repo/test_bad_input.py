@@ -298,6 +298,7 @@ HARMLESS = {
     "takes nothing": {
         "all_virtual_chunk_locations",
         "chunk_storage_stats",
+        "copy_changes",
         "default_commit_metadata",
         "disabled_feature_flags",
         "enabled_feature_flags",

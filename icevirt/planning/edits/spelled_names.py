@@ -1,4 +1,4 @@
-"""Propose one name for what files call alike: in upper case, or with a number behind it.
+"""Propose one name for what files name in two ways: in upper case, or with a number behind it.
 
 Ferret numbers axes of one kind (``T1``, ``T2``), and writes names in upper case.
 """

@@ -250,7 +250,8 @@ def check(
         record: With ``chunks``: list the chunks whose bytes agree with their names, so that later
             damage to them is reported. Writes to the repository.
         drop_empty: A branch. If references of its newest version have no bytes, which other clients
-            could store and nobody can read, first make a commit where these chunks are unwritten.
+            could store and no client can read, first make a commit where these chunks are
+            unwritten.
 
     Raises:
         RepositoryNotFoundError: No repository there.

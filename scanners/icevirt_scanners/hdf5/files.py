@@ -50,6 +50,7 @@ REMEDY = (
     f" hdf5plugin and set {ALLOW}=1 for all processes that scan. Or leave the variable out with"
     " drop_variables."
 )
+_VALUES = "read data"  # what h5py says where it opened a variable, and values are damaged
 LACKS_FILTER = "this libhdf5 lacks a filter of values that must be read"
 
 # by a part of what h5py says: the error and its remedy
@@ -143,6 +144,8 @@ def _refuse_what_others_open(source: ByteSource, error: ScanError) -> None:
     if error.what != _CAUSES[""][0] or source.local_path is None:
         return
     facts = error.facts
+    if _VALUES in str(facts.get("cause")):  # the others describe variables, and read no values
+        return
     other = find_other_reader(source.local_path, facts.get("variable", ""))
     if not other:
         return

@@ -11,7 +11,7 @@ from builds.support import assert_same_dataset, expected_dataset, opened, write_
 from icevirt.api.dataset import flat
 from icevirt.repo.repo_info_file import RepoInfoFile
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 MANY = 12  # commits of others before one of ours: more than an append has tries to plan
 
 

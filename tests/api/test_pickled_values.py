@@ -18,7 +18,7 @@ from icevirt.errors import UnauthorizedError
 from icevirt.storage.local import LocalStorage
 from icevirt.virtualizarr.building import VirtualBuildReport
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 CANARIES = ("CANARY-OF-A-STORAGE", "CANARY-OF-A-KEY", "CANARY-OF-A-SESSION")
 

@@ -18,7 +18,7 @@ from icevirt.errors import FormatError, IcevirtError, PlanChangedError
 from icevirt.ids import ObjectId12
 from icevirt.storage.local import LocalStorage
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 FORMS = {
     "as it is": {},

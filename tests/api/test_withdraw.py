@@ -22,7 +22,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage
 from repo.support import sound
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 NATIVE = {"variable_policy": {"time_bnds": "native"}}
 
 

@@ -12,7 +12,7 @@ import icevirt
 from builds.support import opened, write_day, write_days
 from icevirt.errors import FormatError, InvalidInputError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from icevirt.scan.registry import scanners
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.scan import run_scan
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from archives.spellings import field
 from archives.writing import put
 from icevirt.errors import CombineError, DataLoss
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 DAYS = "days since 2000-01-01"
 

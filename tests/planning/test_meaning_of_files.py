@@ -9,7 +9,7 @@ import icevirt
 from builds.support import verified
 from icevirt.errors import CombineError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def partition(path, faces, nodes, *, seed=0, time=0, kind="UGRID", shared=False):

@@ -12,7 +12,7 @@ import icevirt
 from builds.support import verified
 from icevirt.errors import CombineError, InvalidInputError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 JOINED = {"concat_dim": ["face", "node"], "combine_options": {"rebase_indices": True}}
 

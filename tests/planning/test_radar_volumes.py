@@ -9,7 +9,7 @@ import icevirt
 from archives.groups import volume
 from icevirt.errors import CombineError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 KINDS = {
     "equal sweeps": {},

@@ -13,6 +13,8 @@ import icevirt
 from builds.support import verified
 from icevirt.errors import CombineError
 
+pytestmark = pytest.mark.ci
+
 
 def write_month(
     path,

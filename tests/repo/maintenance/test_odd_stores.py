@@ -13,6 +13,8 @@ from icevirt.errors import StorageError
 from icevirt.storage.memory import MemoryStorage
 from servers.faults import refused
 
+pytestmark = pytest.mark.ci
+
 SECOND = 1_000_000
 
 

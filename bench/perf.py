@@ -153,6 +153,10 @@ ROWS = {
         "its mean on dask, blocks of 120 steps", "small",
         icevirt="dask mean, blocks", **{"icevirt without dask": "plain mean"},
     ),
+    "whole-dask-columns": _variable(
+        "the same, blocks of one chunk of latitudes", "small",
+        icevirt="dask mean, columns", **{"icevirt without dask": "plain mean"},
+    ),
 }  # fmt: skip
 GROUPS = {"whole": [name for name in ROWS if name.startswith("whole-")]}
 

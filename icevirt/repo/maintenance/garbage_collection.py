@@ -241,7 +241,7 @@ def _delete(
     for going, sizes in batches:
         left: set[str] = set()
         reasons: tuple[str, ...] = ()
-        if not dry_run:
+        if going and not dry_run:
             try:
                 assets.storage.delete_many([path(key) for key in going])
             except StorageError as error:

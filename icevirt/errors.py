@@ -296,7 +296,7 @@ class NoContainerError(InvalidInputError):
 
 
 class DiffOrderError(InvalidInputError):
-    """One snapshot of a diff is no ancestor of the other."""
+    """One snapshot of a diff is not an ancestor of the other."""
 
 
 class EmptyPrefixError(InvalidInputError):
@@ -324,7 +324,7 @@ class MoveParentNotGroupError(InvalidInputError):
 
 
 class NaiveTimeError(InvalidInputError, TypeError):
-    """A time has no zone, or is no time at all; pass an aware ``datetime``."""
+    """A time has no zone, or the value is not a time; pass an aware ``datetime``."""
 
 
 class NotFoundError(IcevirtError, LookupError, code="not-found"):
@@ -496,7 +496,7 @@ class FormatError(IcevirtError, code="format"):
 
 
 class SpecVersionError(FormatError):
-    """The format's version does not have what was asked for, or is not known here."""
+    """The format's version does not have the feature that is requested, or is not known here."""
 
 
 class ConfigurationError(FormatError):

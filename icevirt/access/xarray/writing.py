@@ -71,7 +71,7 @@ def to_icechunk(
         mode: As for `xarray.Dataset.to_zarr`. By default ``a`` with ``append_dim``, ``r+`` with
             ``region``, else ``w-``.
         safe_chunks: Refuse dask chunks that share a chunk of the array before anything is written.
-            Otherwise tasks of this process take turns, and those of other processes are refused at
+            Otherwise tasks of this process take turns, and tasks of other processes are refused at
             the end.
         align_chunks: Rechunk dask arrays so that they do not.
         append_dim: The dimension to append along.

@@ -17,6 +17,7 @@ from icevirt.api.upkeep.fold import fold
 from icevirt.errors import FormatError, IcevirtError, PlanChangedError
 from icevirt.ids import ObjectId12
 from icevirt.storage.local import LocalStorage
+from long_forms import cases
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -238,31 +239,36 @@ def test_chunks_of_others_are_not_undone_where_the_build_expired(archive, stored
         assert found["time_bnds"][0, 0] == -7.0
 
 
+GROWTHS = [
+    (append, append),
+    (append_many, update, append),
+    (update, correct, append),
+    (touch, append),
+    (vanish, update),
+    (window, append),
+    (variables, append),
+    (build, append),
+    (expire, append, expire, update),
+    (others, expire, append, append),
+    (append, others, expire, update, append),
+    (amend, append, amend, expire, append),
+    (undo, append, undo, update),
+    (join, expire, append, correct),
+    (relocate, append, correct),
+]
+GROWTHS_OF_FORMS = [(form, steps) for form in FORMS for steps in GROWTHS]
+
+
+def name_growth(given):
+    return given if isinstance(given, str) else " ".join(step.__name__ for step in given)
+
+
 @pytest.mark.ci
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize(
-    "steps",
-    [
-        (append, append),
-        (append_many, update, append),
-        (update, correct, append),
-        (touch, append),
-        (vanish, update),
-        (window, append),
-        (variables, append),
-        (build, append),
-        (expire, append, expire, update),
-        (others, expire, append, append),
-        (append, others, expire, update, append),
-        (amend, append, amend, expire, append),
-        (undo, append, undo, update),
-        (join, expire, append, correct),
-        (relocate, append, correct),
-    ],
-    ids=lambda steps: " ".join(step.__name__ for step in steps),
+    ("form", "steps"), cases(GROWTHS_OF_FORMS, *GROWTHS_OF_FORMS[::2]), ids=name_growth
 )
 def test_a_stored_variable_goes_on_in_its_form(archive, form, steps):
-    goes_on(archive, form, steps)
+    goes_on(archive, FORMS[form], steps)
 
 
 def test_a_plan_says_nothing_of_chunks_that_stay(archive):

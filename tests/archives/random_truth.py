@@ -86,7 +86,7 @@ def truth(
         found[name] = _together(parts, more, places)
         if name == "neighbor":  # it numbers the steps of its file, and then those of all
             for file in files:
-                steps = [places[dims[0]][int(at)] for at in file.at[dims[0]]]
+                steps = [places[dims[0]][int(at)] for at in file.at.get(dims[0], ())]
                 found[name].values[steps] += min(steps, default=0)
     for dim in dims:
         if dim in NEW:

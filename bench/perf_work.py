@@ -395,6 +395,7 @@ def builds(tool: str) -> Callable[[Path], None]:
 
 
 WHOLE_FILES = 20  # of a layout
+WHOLE_FOLDER = "whole"  # beside repositories that are called like layouts
 
 
 def whole_variable(layout: str, reader: str) -> Callable[[Path], None]:
@@ -407,7 +408,7 @@ def whole_variable(layout: str, reader: str) -> Callable[[Path], None]:
             with CLOCK.running():
                 return read()
 
-        read_whole.read_all(reader, read_whole.Case(folder / layout), run)
+        read_whole.read_all(reader, read_whole.Case(folder / WHOLE_FOLDER / layout), run)
 
     return work
 
@@ -416,7 +417,8 @@ def _files_of(layout: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         import read_whole
 
-        read_whole.make(folder, layout, WHOLE_FILES)
+        (folder / WHOLE_FOLDER).mkdir(exist_ok=True)
+        read_whole.make(folder / WHOLE_FOLDER, layout, WHOLE_FILES)
 
     return make
 

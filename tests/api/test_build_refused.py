@@ -21,7 +21,7 @@ from icevirt import errors
 from icevirt.tasks import write_manifests
 from icevirt.tasks.write_manifests import run_write
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from grouping import grouped
 from icevirt import errors
 from icevirt.execution.selection import default_executor
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 @pytest.fixture

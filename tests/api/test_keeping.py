@@ -14,7 +14,7 @@ from builds.support import official, opened, write_day, write_days
 from grouping import grouped
 from icevirt import errors
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def made(place):

@@ -17,7 +17,7 @@ from icevirt.planning.partial.storage_cost import deviates
 MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
 
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def opened(repo, report, **how):

@@ -15,7 +15,7 @@ from icevirt.errors import CombineError, InvalidInputError
 from planning.test_dimensions import write_steps
 from planning.test_times import write_month
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 @pytest.fixture

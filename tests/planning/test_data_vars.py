@@ -28,7 +28,7 @@ from planning.runs_and_days import (
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case
 
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 # -- the rules, and xarray's -----------------------------------------------------------------------

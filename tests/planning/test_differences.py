@@ -21,7 +21,7 @@ from icevirt import errors
 STEPS, NY, NX = 4, 5, 6
 
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def write(path, number, **spec):

@@ -23,7 +23,7 @@ from icevirt.planning.edits.renames import apply_edits
 from planning.test_combine import data, file, time
 from planning.test_routes import planned, written
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def with_other_names(path, **names):

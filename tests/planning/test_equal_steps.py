@@ -15,7 +15,7 @@ from icevirt.errors import CombineError, InvalidInputError
 CALM = {"data_vars": "minimal", "coords": "minimal", "join": "exact", "compat": "override"}
 
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def write(

@@ -29,7 +29,7 @@ from icevirt.errors import CombineError, InvalidInputError
 MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
 
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def as_one(repo, report, **how):

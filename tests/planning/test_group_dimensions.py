@@ -9,7 +9,7 @@ import icevirt
 from builds.support import verified
 from icevirt.errors import CombineError, OverlapError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def group(file, name, labels, number, *, coordinate=True, row=True, chunks=None):

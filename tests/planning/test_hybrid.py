@@ -18,7 +18,7 @@ from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 from planning.chunked_files import WIDE, counts, held, names, raw, write
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 def test_a_short_file_in_the_middle_shifts_what_follows(tmp_path, repo_path):

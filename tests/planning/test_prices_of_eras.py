@@ -10,7 +10,7 @@ from archives.spellings import CHUNKS, SHAPE, field, observed
 from archives.writing import put
 from icevirt.errors import CombineError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 SECONDS = "seconds since 2000-01-01"
 

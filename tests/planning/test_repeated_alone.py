@@ -10,7 +10,7 @@ from builds.support import verified
 from builds.xarray_answer import combined
 from icevirt.errors import CombineError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 LARGE = 160  # squared: stays in the file
 

@@ -38,6 +38,8 @@ from icevirt.tasks.write_manifests import PackedTasks
 from icevirt.wire.manifests.encoding import ManifestEncoding
 from planning.test_combine import data, facts_of, file, static, time
 
+pytestmark = pytest.mark.ci
+
 
 def planned(files, *, per_part=3, change=lambda facts: facts, **wish):
     """Write a catalog, and return it with the plan of its facts, perhaps changed."""

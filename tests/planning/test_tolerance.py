@@ -9,7 +9,7 @@ from builds.support import opened, write_days
 from grouping import grouped
 from icevirt import errors
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
 @pytest.fixture

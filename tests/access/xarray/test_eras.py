@@ -14,6 +14,8 @@ from icevirt.access.xarray.era_arrays import EraSteps
 from icevirt.errors import CombineError, FormatError, InvalidInputError, NodeNotFoundError
 from icevirt.repo.repository import Repository
 
+pytestmark = pytest.mark.ci
+
 
 def written(root, *datasets, parent=None, marked=True, dimension="t", contiguous=True, **mark):
     """Write datasets as eras, each by its own encoding."""

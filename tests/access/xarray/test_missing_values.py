@@ -14,6 +14,8 @@ import icevirt.xarray
 from builds.support import official, opened
 from icevirt.errors import InvalidInputError
 
+pytestmark = pytest.mark.ci
+
 NAN, INF = float("nan"), float("inf")
 ODD = {
     "a double": (NAN, np.float64(NAN)),

@@ -30,7 +30,10 @@ def found():
 
 
 FILES = list(found())
-pytestmark = pytest.mark.skipif(not FILES, reason="the packages are not installed")
+pytestmark = [
+    pytest.mark.ci,
+    pytest.mark.skipif(not FILES, reason="the packages are not installed"),
+]
 
 
 def variables(group):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,11 @@ class GridAxis(NamedTuple):
     length: int  # of the axis
     size: int  # of a chunk, also of the last one, which may end beyond the axis
     edges: Numbers | None = None  # (chunks + 1,)
+
+    @property
+    def chunk_count(self) -> int:
+        """How many chunks there are; one along an axis without elements."""
+        return -(-max(self.length, 1) // self.size) if self.edges is None else len(self.edges) - 1
 
     def chunk_of(self, at: Numbers) -> Numbers:
         """Return the chunks that elements lie in."""
@@ -48,8 +54,9 @@ def _sizes_of(array: zarr.Array[Any]) -> tuple[int | tuple[int, ...], ...]:
 
 def is_countable(array: zarr.Array[Any]) -> bool:
     """Say whether 64 bits hold all positions in the grid of an array; others wrote its metadata."""
-    sizes = (size if isinstance(size, int) else sum(size) for size in _sizes_of(array))
-    return max((*array.shape, *sizes), default=0) < _MOST
+    sizes = [size if isinstance(size, int) else sum(size) for size in _sizes_of(array)]
+    most = max((*array.shape, *sizes), default=0)
+    return most < _MOST and prod(axis.chunk_count for axis in grid_of(array)) < _MOST
 
 
 def grid_of(array: zarr.Array[Any]) -> tuple[GridAxis, ...]:

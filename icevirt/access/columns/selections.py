@@ -119,6 +119,10 @@ class OrthogonalSelection:
         """Return the chunks from ``begin`` to ``end``."""
         return _Box(self._axes, begin, end)
 
+    def result_of(self, canvas: NDArray[Any]) -> NDArray[Any]:
+        """Return what windows wrote to, as the result."""
+        return canvas.reshape(self.shape)
+
 
 class _Box:
     """Chunks of an orthogonal selection: a run in the order of the grid."""
@@ -260,8 +264,9 @@ def _elements_of(axis: GridAxis, index: NDArray[np.integer[Any]]) -> _Elements:
 
 def _wrap(index: NDArray[np.integer[Any]], length: int) -> Numbers:
     """Return indices counted from the front. Raises ``IndexError``."""
-    at = index.astype(np.int64)
-    at[at < 0] += length
+    at = index.astype(np.int64, copy=False)
+    if (at < 0).any():
+        at = np.where(at < 0, at + length, at)
     if len(at) and (at.min() < 0 or at.max() >= length):
         wrong = index[(at < 0) | (at >= length)][0]
         raise IndexError(f"index {wrong} is out of bounds for an axis of length {length}")
@@ -276,11 +281,12 @@ class PointSelection:
     """
 
     def __init__(self, grid: Sequence[GridAxis], key: Sequence[Index]) -> None:
+        key, self._dims = _find_slices(grid, key)
         slices = {at: each for at, each in enumerate(key) if isinstance(each, slice)}
         self._slices = [_turned_slices_of(grid[at], each) for at, each in slices.items()]
         self._points = _points_of(grid, key, [*slices])
         lengths = [each.length for each in self._slices]
-        self.shape = (*self._points.shape, *lengths)
+        self._shape = (*self._points.shape, *lengths)
         self.canvas_shape = (math.prod(self._points.shape), *lengths)
         self.count = len(self._points.chunks) * math.prod(len(each.chunk) for each in self._slices)
 
@@ -288,38 +294,105 @@ class PointSelection:
         """Return the chunks from ``begin`` to ``end``."""
         return _PointsBox(self._points, self._slices, begin, end)
 
+    def result_of(self, canvas: NDArray[Any]) -> NDArray[Any]:
+        """Return what windows wrote to, as the result."""
+        return np.moveaxis(canvas.reshape(self._shape), range(len(self._dims)), self._dims)
+
+
+def _find_slices(
+    grid: Sequence[GridAxis], key: Sequence[Index]
+) -> tuple[Sequence[Index], Sequence[int]]:
+    """Return a key with slices for arrays that count along an axis of the result of their own.
+
+    xarray selects points by an array for each axis, as large as the result, also where slices were
+    given beside them.
+
+    Returns:
+        The key, and where the axes of its result belong.
+    """
+    if any(isinstance(each, slice) for each in key):
+        return key, ()
+    given: Sequence[Any] = key
+    arrays = np.broadcast_arrays(*given)
+    ndim = arrays[0].ndim
+    if ndim < 2 or not arrays[0].size:
+        return key, ()
+    varies = np.array([[_varies(each, dim) for dim in range(ndim)] for each in arrays])
+    slices: dict[int, tuple[int, slice]] = {}  # by axis of the array: that of the result
+    for axis in np.flatnonzero(varies.sum(axis=1) == 1).tolist():
+        dim = int(np.argmax(varies[axis]))
+        index = _slice_of(_corner(arrays[axis], dim), grid[axis].length)
+        if index is not None and varies[:, dim].sum() == 1:
+            slices[axis] = dim, index
+    if len(slices) == len(arrays):
+        slices.popitem()
+    of_slices = [dim for dim, _ in slices.values()]
+    corner = tuple(0 if dim in of_slices else slice(None) for dim in range(ndim))
+    found: list[Index] = [
+        slices[axis][1] if axis in slices else each[corner] for axis, each in enumerate(arrays)
+    ]
+    return found, [*(dim for dim in range(ndim) if dim not in of_slices), *of_slices]
+
 
 class _Points(NamedTuple):
-    """Points, sorted by their chunks."""
+    """Points, and their order by chunks."""
 
     shape: tuple[int, ...]  # in which they are given
     axes: Sequence[int]  # of the array: those of the points, then the others
     chunks: Numbers  # (chunks, axes of the points)
-    starts: Numbers  # (chunks + 1,) of the points of each chunk
-    inner: Sequence[Numbers]  # for each axis: (points,)
-    order: Numbers  # (points,) where each goes
+    begins: Sequence[Numbers]  # for each axis: (chunks,) the first element
+    starts: Numbers  # (chunks + 1,) in the order of the points
+    order: Numbers  # (points,)
+    at: Sequence[Numbers]  # for each axis: (points,)
 
 
 def _points_of(grid: Sequence[GridAxis], key: Sequence[Any], others: list[int]) -> _Points:
     axes = [at for at in range(len(grid)) if at not in others]
     given = np.broadcast_arrays(*(key[at] for at in axes))
     at = [_wrap(each.ravel(), grid[axis].length) for axis, each in zip(axes, given, strict=True)]
-    chunks = np.stack([grid[axis].chunk_of(each) for axis, each in zip(axes, at, strict=True)])
-    order = np.lexsort(chunks[::-1])
-    chunks = chunks[:, order]
-    is_new = np.ones(len(order), np.bool_)
-    is_new[1:] = (chunks[:, 1:] != chunks[:, :-1]).any(axis=0)
+    counts = [grid[axis].chunk_count for axis in axes]
+    number = np.zeros(len(at[0]), np.int64)  # of the chunk of each point, in the order of the grid
+    for axis, count, each in zip(axes, counts, at, strict=True):
+        number *= count
+        number += grid[axis].chunk_of(each)
+    order = np.argsort(number, kind="stable")
+    number = number[order]
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    chunks = np.stack(np.unravel_index(number[starts], counts), axis=1)
     return _Points(
         shape=given[0].shape,
         axes=axes + others,
-        chunks=chunks[:, is_new].T,
-        starts=np.append(np.flatnonzero(is_new), len(order)),
-        inner=[
-            each[order] - grid[axis].begin_of(chunk)
-            for axis, each, chunk in zip(axes, at, chunks, strict=True)
-        ],
+        chunks=chunks,
+        begins=[grid[axis].begin_of(each) for axis, each in zip(axes, chunks.T, strict=True)],
+        starts=np.append(starts, len(order)),
         order=order,
+        at=at,
     )
+
+
+def _varies(array: NDArray[Any], dim: int) -> bool:
+    """Say whether the values of an array differ along an axis."""
+    line = _corner(array, dim)
+    if (line != line[0]).any():
+        return True
+    lines = np.moveaxis(array, dim, 0)
+    return any(bool((each != lines[0]).any()) for each in lines[1:])
+
+
+def _corner(array: NDArray[Any], dim: int) -> NDArray[Any]:
+    """Return the first values along an axis."""
+    return array[tuple(slice(None) if each == dim else 0 for each in range(array.ndim))]
+
+
+def _slice_of(index: NDArray[Any], length: int) -> slice | None:
+    """Return the slice that selects what an index of different numbers does, if one does."""
+    first, step, last = int(index[0]), int(index[1]) - int(index[0]), int(index[-1])
+    if min(first, last) < 0 or max(first, last) >= length or not step:
+        return None
+    if (np.diff(index) != step).any():
+        return None
+    end = last + (1 if step > 0 else -1)
+    return slice(first, None if end < 0 else end, step)
 
 
 def _turned_slices_of(axis: GridAxis, index: slice) -> _Slices:
@@ -351,11 +424,13 @@ class _PointsBox:
         """Put the points of a chunk where they belong; a scalar stands for all values."""
         at = self._at[row]
         points = slice(self._points.starts[at], self._points.starts[at + 1])
+        which = self._points.order[points]
         inner, outer = self._places[row]
         if isinstance(values, np.ndarray):
-            chosen = *(each[points] for each in self._points.inner), *inner
+            columns = zip(self._points.at, self._points.begins, strict=True)
+            chosen = *(each[which] - begin[at] for each, begin in columns), *inner
             values = values.transpose(self._points.axes)[chosen]
-        canvas[self._turned][self._points.order[points], *outer] = values
+        canvas[self._turned][which, *outer] = values
 
     def place_run(self, canvas: NDArray[Any], row: int, values: NDArray[Any]) -> None:
         """Do the same with chunks of one shape from a row on, shape (n, *shape)."""
@@ -366,8 +441,8 @@ class _PointsBox:
 type Selection = OrthogonalSelection | PointSelection
 """Some elements of an array, chunk by chunk.
 
-``shape`` is that of the result, ``canvas_shape`` that of what windows write to, with as many
-elements; ``count`` is the number of chunks.
+``canvas_shape`` is that of what windows write to, of which `result_of` makes the result; ``count``
+is the number of chunks.
 """
 
 type ChunkWindow = _Box | _PointsBox

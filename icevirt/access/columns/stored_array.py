@@ -98,7 +98,7 @@ class ColumnReader:
         for begin in range(0, selection.count if canvas.size else 0, _WINDOW):
             window = selection.window(begin, min(begin + _WINDOW, selection.count))
             _WindowReading(self, window, canvas).run()
-        return canvas.reshape(selection.shape)
+        return selection.result_of(canvas)
 
 
 class _WindowReading:

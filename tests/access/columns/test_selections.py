@@ -79,7 +79,7 @@ def place_all(selection, array, grid, cuts):
             for row in range(first, len(chunks)):
                 window.place(canvas, row, chunks[row])
     assert len({*seen}) == len(seen) == selection.count  # no chunk is read twice
-    return canvas.reshape(selection.shape)
+    return selection.result_of(canvas)
 
 
 def select_along_axes(array, key):
@@ -123,6 +123,35 @@ def test_slices_beside_points_become_axes_behind_those_of_the_points(data, grid,
     first = np.moveaxis(whole, sorted(pointed), range(len(pointed)))
     expected = first[tuple(key[at] for at in sorted(pointed))]
     np.testing.assert_array_equal(place_all(PointSelection(grid, key), array, grid, cuts), expected)
+
+
+@settings(max_examples=300)
+@given(st.data(), grids(least=1), st.lists(st.integers(0, 1000), max_size=2))
+def test_arrays_that_count_along_an_axis_of_their_own_are_read_as_slices(data, grid, cuts):
+    """As xarray gives slices beside points, and axes in any order."""
+    array = number(grid)
+    pointed = data.draw(st.sets(st.integers(0, len(grid) - 1)))
+    lines = []
+    for axis in grid:
+        step = data.draw(st.sampled_from([-3, -1, 1, 2]))
+        begin = data.draw(st.integers(-axis.length, axis.length - 1))
+        lines.append(np.arange(*slice(begin, None, step).indices(axis.length)))
+    shape = data.draw(st.lists(st.integers(1, 3), max_size=2).map(tuple)) if pointed else ()
+    others = [at for at in range(len(grid)) if at not in pointed]
+    key = []
+    for at, axis in enumerate(grid):
+        if at in pointed:
+            index = data.draw(arrays_of_indices(axis.length, shape))
+            key.append(index.reshape((*shape, *(1 for _ in others))))
+        else:
+            key.append(lines[at].reshape([-1 if each == at else 1 for each in others]))
+            key[-1] = key[-1].reshape((*(1 for _ in shape), *key[-1].shape))
+    full = np.broadcast_arrays(*key)
+    order = data.draw(st.permutations(range(full[0].ndim)))
+    full = [np.ascontiguousarray(each.transpose(order)) for each in full]
+    if full[0].size:
+        found = place_all(PointSelection(grid, full), array, grid, cuts)
+        np.testing.assert_array_equal(found, array[tuple(full)])
 
 
 def test_points_are_broadcast():

@@ -135,9 +135,11 @@ class _HeldRows:
         """Return what a plan lacks of it."""
         files = _find_files(self._facts.files, plan.files)
         share, cut = np.zeros(len(self._path)), np.zeros(len(self._facts.files), np.int64)
+        of_eras = _files_of_eras(plan)
         for each in plan.arrays:
             if each.mode is not ArrayMode.given:
-                self._add(share, cut, each, files, once=plan.eras is None)
+                compared = files[of_eras[_era_of(plan, each)]] if of_eras else files
+                self._add(share, cut, each, files, compared)
                 if _is_label(
                     each.source_path, plan.concat_dim
                 ):  # of steps that are held twice, too
@@ -158,10 +160,12 @@ class _HeldRows:
         cut: NDArray[np.int64],
         planned: PlannedArray,
         files: NDArray[np.int64],
-        *,
-        once: bool,
+        compared: NDArray[np.int64],
     ) -> None:
-        """Add how much of each row an array of the dataset holds."""
+        """Add how much of each row an array of the dataset holds.
+
+        What is stored once was compared in all files, or in all of an era.
+        """
         mine = files[planned.files]
         if planned.sources is None:
             code = _find(self.own.values, planned.source_path)
@@ -170,9 +174,8 @@ class _HeldRows:
             of = np.array([_find(self.own.values, each) for each in planned.sources.values])
             codes = of[planned.sources.codes].astype(np.int64)
         if planned.mode is ArrayMode.once:
-            if once:  # of all files, which were compared
-                mine, codes = files, np.full(len(files), codes[0] if len(codes) else -1, np.int64)
-            rows, there = self._rows(mine, codes)
+            code = codes[0] if len(codes) else -1
+            rows, there = self._rows(compared, np.full(len(compared), code, np.int64))
             share[rows[there]] = 1.0
             return
         held = planned.lengths if planned.held is None else planned.held
@@ -232,6 +235,18 @@ class _HeldRows:
                 length = json.loads(arrays.shape[int(rows[0])])[names.index(dimension)]
                 np.maximum.at(found, self._file[rows], length)
         return found if found.any() else np.ones_like(found)
+
+
+def _files_of_eras(plan: BuildPlan) -> dict[str, NDArray[np.int64]]:
+    """Return the plan's files of each era, by the name of its group; none where there are none."""
+    found: dict[str, list[NDArray[np.int64]]] = {}
+    for each in plan.arrays if plan.eras is not None else ():
+        found.setdefault(_era_of(plan, each), []).append(each.files)
+    return {era: np.unique(np.concatenate(files)) for era, files in found.items()}
+
+
+def _era_of(plan: BuildPlan, planned: PlannedArray) -> str:
+    return planned.path.removeprefix(plan.group.rstrip("/")).split("/")[1]
 
 
 def _is_label(path: str, dimensions: Sequence[str]) -> bool:

@@ -98,9 +98,7 @@ def test_what_a_command_says_is_missing_and_the_first_lacks_least(made, refused,
     for at, fix in enumerate(error.fixes):
         missing.append(lost(files, tmp_path / f"repo{at}", fix, tmp_path))
         assert fix.loss is not None, fix
-        # never less; what eras repeat is counted for each of them, where its values were not compared
-        again = "eras" in fix.python
-        assert fix.loss.bytes >= missing[-1] if again else fix.loss.bytes == missing[-1], fix
+        assert fix.loss.bytes == missing[-1], fix
     assert missing[0] == min(missing)
     assert [each.loss.rank for each in error.fixes] == sorted(e.loss.rank for e in error.fixes)
 

@@ -78,22 +78,20 @@ class Writer:
     suffix: str
     file: str
     along: str | None
-    version: str | None
 
     @classmethod
-    def of(cls, name: str, told: dict[str, Any]) -> Writer:
-        """Read a table."""
-        source, _, packages = told["from"].partition(": ")
+    def of(cls, name: str, entry: dict[str, Any]) -> Writer:
+        """Read an entry of the file."""
+        source, _, packages = entry["from"].partition(": ")
         return cls(
             name=name,
             source=source,
             packages=tuple(packages.split()),
-            program=told.get("program", ""),
-            run=told.get("run", "python {program}"),
-            suffix=told.get("suffix", ".py" if source == "PyPI" else ".sh"),
-            file=told.get("file", "{n}.nc"),
-            along=told.get("along"),
-            version=told.get("version"),
+            program=entry.get("program", ""),
+            run=entry.get("run", "python {program}"),
+            suffix=entry.get("suffix", ".py" if source == "PyPI" else ".sh"),
+            file=entry.get("file", "{n}.nc"),
+            along=entry.get("along"),
         )
 
 
@@ -191,7 +189,7 @@ def _of_netcdf3(path: Path) -> tuple[str, str]:
         for name, each in _largest({k: (v.size, v) for k, v in file.variables.items()}):
             variables.append(f"{name} {each.dtype}({', '.join(each.dimensions)})")
         for name, each in file.variables.items():
-            more += _told(name, {key: each.getncattr(key) for key in each.ncattrs()})
+            more += _meaning_of(name, {key: each.getncattr(key) for key in each.ncattrs()})
         more += [f"{name} is unlimited" for name, d in file.dimensions.items() if d.isunlimited()]
     return ", ".join(variables), "; ".join(dict.fromkeys(more))
 
@@ -209,7 +207,7 @@ def _of_hdf5(path: Path) -> tuple[str, str]:
         for name, each in _largest(found):
             variables.append(f"{name} {_type(each)}{_extent(each)} {_layout(each)}".strip())
         for name, (_, each) in found.items():
-            more += _told(name, {key: _value(each, key) for key in each.attrs})
+            more += _meaning_of(name, {key: _value(each, key) for key in each.attrs})
             if _is_text(each):
                 more.append(f"{name}: {_type(each)}")
     if len(found) > MOST:
@@ -282,7 +280,7 @@ def _layout(each: Any) -> str:
     return " ".join(["chunks", "x".join(map(str, each.chunks)), ", ".join(chain)]).strip()
 
 
-def _told(name: str, attrs: dict[str, Any]) -> Iterator[str]:
+def _meaning_of(name: str, attrs: dict[str, Any]) -> Iterator[str]:
     """Yield what attributes say of missing values, packing and times."""
     for key in ("_FillValue", "missing_value", "scale_factor"):
         if attrs.get(key) is not None:
@@ -386,8 +384,9 @@ def _compare(files: list[Path], folder: Path, words: list[str]) -> str:
 
 
 def _joined(parts: list[Any]) -> Iterator[Any]:
-    """Yield what several files may make of a variable: one of them, or all along an axis."""
-    yield parts[0]
+    """Yield what several files may make of a variable: one of equal ones, or all along an axis."""
+    if all(_equal(part, parts[0]) for part in parts):
+        yield parts[0]
     if len(parts) > 1 and len({part.ndim for part in parts}) == 1:
         yield np.stack(parts)
         for axis in range(parts[0].ndim):
@@ -476,8 +475,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="beginnings of names; all writers by default")
     names = parser.parse_args().names
-    told = tomllib.loads((HERE / "writers.toml").read_text())
-    writers = [Writer.of(name, each) for name, each in told.items()]
+    entries = tomllib.loads((HERE / "writers.toml").read_text())
+    writers = [Writer.of(name, each) for name, each in entries.items()]
     chosen = [each for each in writers if not names or each.name.startswith(tuple(names))]
     rows, failed = [], []
     for writer in chosen:
@@ -489,7 +488,7 @@ def main() -> None:
             except Exception as error:  # noqa: BLE001 - the others are worth a row
                 failed.append(writer.name)
                 sys.stderr.write(f"{writer.name}: {type(error).__name__}: {error}\n")
-    put(rows, list(told))
+    put(rows, list(entries))
     if failed:
         sys.exit(f"not run: {', '.join(failed)}")
 

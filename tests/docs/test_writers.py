@@ -23,9 +23,9 @@ def test_no_value_of_any_writer_reads_differently(row):
         assert re.match(r"equal|refused: |built, not compared: xarray raises|-$", verdict)
 
 
-@pytest.mark.parametrize("told", WRITERS.values(), ids=WRITERS)
-def test_packages_are_pinned_or_of_a_release_of_debian(told):
-    source, _, packages = told["from"].partition(": ")
+@pytest.mark.parametrize("entry", WRITERS.values(), ids=WRITERS)
+def test_packages_are_pinned_or_of_a_release_of_debian(entry):
+    source, _, packages = entry["from"].partition(": ")
     pin = {"PyPI": "==", "npm": "@", "Debian": ""}[source]
     assert all(pin in each for each in packages.split())
-    assert "icevirt" not in told.get("program", "")
+    assert "icevirt" not in entry.get("program", "")

@@ -18,7 +18,7 @@ class IndexShift:
     added: NDArray[np.int64]  # (k,) to the number of an element
     start: int  # the number of the first element of the dataset
     total: int  # elements of the dataset
-    fill: float | None = None  # what "no element" becomes in the dataset; None: it stays
+    fill: int | float | None = None  # what "no element" becomes in the dataset; None: it stays
 
     def spread(self, at: NDArray[np.int64], of: NDArray[np.int64], size: int) -> IndexShift:
         """Return the rows ``of`` at the places ``at`` of columns with ``size`` rows."""

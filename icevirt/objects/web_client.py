@@ -212,9 +212,13 @@ class _FileRequest:
     query: str = field(default="", repr=False)  # as in `Site.get_at`
     token: Token | None = None
 
+    @property
+    def _at(self) -> str:
+        return f"{self.url}{self.query}"
+
     def once(self, begun: LoopExchange | None = None) -> ObjectBytes:
         """Try once, following redirects; the first request may have been sent already."""
-        at, is_own, network = f"{self.url}{self.query}", True, ""
+        at, is_own, network = self._at, True, ""
         renewable, timeout = self.site.renewable, self.site.patience.timeout
         self.token = None if renewable is None else TOKENS.of(renewable).current()
         for _ in range(_HOPS + 1):
@@ -256,7 +260,7 @@ class _FileRequest:
         """Try once in the event loop; None says that `once` has to go on in a thread."""
         answer = None
         try:
-            response = await exchange.ask(self.url, self._headers(is_own=True))
+            response = await exchange.ask(self._at, self._headers(is_own=True))
             fields = {} if response is None else answers.fields_of(response.headers)
             found = None if response is None else answers.range_of(response, fields)
             if response is not None and found is not None and response.length is not None:

@@ -38,6 +38,7 @@ from icevirt.planning.partial.storage_cost import (
     with_grid,
 )
 from icevirt.planning.remedies import drop_fix, fix
+from icevirt.remedy_notation import write_option, write_remedy
 
 JOINED_CHUNK_BYTES = 4 << 20
 """Values that are stored in the repository are cut into chunks of about this size."""
@@ -89,11 +90,19 @@ def plan_array(
     schema = _combine_attributes(facts, member, spec)
     schema = schema if gap is None else gap.readable(schema)
     edges = _choose_edges(member, share)
+    if index is not None and member.as_floats:
+        raise CombineError(
+            f"{member.path} numbers elements, and numbers that are counted anew are stored as such",
+            do=write_remedy("Leave it out of ", write_option("float_variables"), "."),
+            variable=member.path,
+        )
     shift = None if index is None else index_shift(facts, rows, member.path, index, cells)
     made = _decide(facts, member, share, spec, times, given, repeats, shift)
     if made is not None:
         share, edges = replace(share, mode=ArrayMode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
+        if shift is not None and shift.fill is not None:
+            fill = shift.fill
         schema = _as_stored(schema, replace(made.hybrid.target, fill_value=fill), member)
         made = replace(made, hybrid=replace(made.hybrid, target=schema))
     elif share.mode is ArrayMode.join:

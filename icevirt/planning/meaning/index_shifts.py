@@ -1,8 +1,10 @@
 """Let indices count all elements of a dataset where several files follow one another.
 
-The numbers of a file grow by how many elements lie before its own. What means "no element" stays:
-declared missing values, and numbers below the first one. Numbers beyond the last element of the
-file are refused: then the file counts otherwise than it says.
+The numbers of a file grow by how many elements lie before its own. Some mean "no element": declared
+missing values, those below the first element, and the greatest one of a type where the file has
+fewer elements. They stay where all files say it in one way and the numbers of the dataset do not
+reach them; else all become one fill value. Other numbers beyond the last element of the file are
+refused: then the file counts otherwise than it says.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def index_shift(
         added=begins[axis.cell[files]] + start - firsts,
         start=start,
         total=total,
-        fill=_find_fill(schemas, start, total),
+        fill=_find_fill(schemas, firsts, total),
     )
 
 
@@ -97,29 +99,50 @@ def first_of(schema: ArraySchema, index: LocalIndex) -> int:
 
 def _refuse_odd_numbers(schema: ArraySchema, path: str) -> None:
     dtype = find_fixed_dtype(schema.data_type)
-    is_packed = not {*_PACKED}.isdisjoint(schema.attributes.values)
-    if is_packed or dtype is None or dtype.kind not in "iuf":
+    said = schema.attributes.values
+    why = ""
+    if not {*_PACKED}.isdisjoint(said):
+        why = "packed"
+    elif dtype is None or dtype.kind not in "iuf":
+        why = f"{schema.data_type} and no numbers"
+    elif {"i": "true", "u": "false"}.get(dtype.kind) == str(said.get("_Unsigned")).lower():
+        why = f"{schema.data_type}, and _Unsigned says that they are something else"
+    if why:
         raise CombineError(
-            f"{path} numbers elements, but its values are "
-            + ("packed" if is_packed else f"{schema.data_type} and no numbers"),
+            f"{path} numbers elements, but its values are {why}",
             do="Leave the variable out, or build each file into a group of its own.",
             variable=path,
         )
 
 
-def _find_fill(schemas: Sequence[ArraySchema], start: int, total: int) -> float | None:
-    """Return another number for "no element", where those of files become numbers of elements."""
-    known = [number for each in schemas for number in numbers_of_none(each)]
-    if not any(start <= number < start + total for number in known):
+def _find_fill(
+    schemas: Sequence[ArraySchema], firsts: NDArray[np.int64], total: int
+) -> int | float | None:
+    """Return the number for "no element" in the dataset; None where those of files can stay."""
+    start, end = int(firsts[0]), int(firsts[0]) + total
+    known = [numbers_of_none(each) for each in schemas]
+    dtype = _dtype_for(schemas, end)
+    is_one = len({*map(frozenset, known)}) == 1 and (firsts == start).all()
+    is_apart = not any(start <= number < end for numbers in known for number in numbers)
+    if is_one and is_apart and all(each.data_type == dtype.name for each in schemas):
         return None
-    dtype = _dtype_for(schemas[0], start + total)
     if dtype.kind == "f":
         return float("nan")
-    return -1 if dtype.kind == "i" and start >= 0 else float(np.iinfo(dtype).max)
+    free = [int(n) for n in known[0] if not start <= n < end and _holds(dtype, n)]
+    return [*free, -1 if dtype.kind == "i" and start >= 0 else int(np.iinfo(dtype).max)][0]
 
 
-def _dtype_for(schema: ArraySchema, last: int) -> np.dtype[Any]:
-    """Return the data type of numbers up to one, the file's own where it holds that."""
+def _holds(dtype: np.dtype[Any], number: float) -> bool:
+    limits = np.iinfo(dtype)
+    return float(number).is_integer() and limits.min <= int(number) <= limits.max
+
+
+def _dtype_for(schemas: Sequence[ArraySchema], last: int) -> np.dtype[Any]:
+    """Return the data type of numbers up to one, a file's own where that holds it."""
+    return max((_wide_enough(each, last) for each in schemas), key=lambda each: each.itemsize)
+
+
+def _wide_enough(schema: ArraySchema, last: int) -> np.dtype[Any]:
     own = np.dtype(str(schema.data_type))
     if own.kind == "f":
         return own if last <= 2 ** (np.finfo(own).nmant + 1) else np.dtype(np.float64)
@@ -139,18 +162,13 @@ def schema_of_shift(
         schemas: Of the files.
         shift: What is added.
     """
-    dtype = max(
-        (_dtype_for(each, shift.start + shift.total) for each in schemas), key=lambda e: e.itemsize
-    )
+    dtype = _dtype_for(schemas, shift.start + shift.total)
     attributes = schema.attributes
     if START in attributes.values:
         attributes |= Attributes.of({START: np.int32(shift.start)})
     if shift.fill is not None:
         kept = attributes.without("_FillValue", "missing_value")
         attributes = kept | Attributes.of({"_FillValue": dtype.type(shift.fill)})
-    elif dtype.name != schema.data_type and (found := numbers_of_none(schema)):
-        kept = attributes.without("_FillValue", "missing_value")
-        attributes = kept | Attributes.of({"_FillValue": dtype.type(found[0])})
     return replace(schema, data_type=dtype.name, attributes=attributes)
 
 
@@ -184,25 +202,29 @@ def shift_values(
         BeyondError: One is of no element of the file.
     """
     first, count = int(shift.first[place]), int(shift.count[place])
-    is_none = _is_none(values, missing)
-    odd = ~is_none & (values != np.floor(values)) if values.dtype.kind == "f" else is_none & False
-    beyond = odd | (~is_none & (values >= first + count))
+    is_none = _is_declared(values, missing)
+    if values.dtype.kind == "f":
+        beyond = ~is_none & ((values != np.floor(values)) | (values >= first + count))
+    else:
+        is_above = values >= first + count
+        is_none |= is_above & (values == np.iinfo(values.dtype).max)
+        beyond = ~is_none & is_above
     if beyond.any():
         raise BeyondError(f"{values[beyond][0]}")
+    is_element = ~is_none & (values >= first)
     made = values.astype(dtype)
     if shift.fill is not None:
-        made[is_none] = shift.fill
-    is_element = ~is_none & (values >= first)
+        made[~is_element] = shift.fill
     made[is_element] = values[is_element].astype(np.int64) + int(shift.added[place])
     return made
 
 
-def _is_none(values: NDArray[Any], missing: Sequence[float]) -> NDArray[np.bool_]:
-    """Say which numbers mean "no element": declared ones, NaN, the greatest unsigned number."""
-    is_float = values.dtype.kind == "f"
-    found: NDArray[np.bool_] = np.isin(values, np.array(missing, values.dtype))
-    found |= np.isnan(values) if is_float else values == np.iinfo(values.dtype).max
-    return found
+def _is_declared(values: NDArray[Any], missing: Sequence[float]) -> NDArray[np.bool_]:
+    """Say which numbers mean "no element" because a file says so, or are NaN."""
+    if values.dtype.kind == "f":
+        return np.isin(values, np.array(missing, values.dtype)) | np.isnan(values)
+    held = [int(each) for each in missing if _holds(values.dtype, each)]
+    return np.isin(values, np.array(held, values.dtype))
 
 
 def is_shifted(
@@ -216,9 +238,19 @@ def is_shifted(
         schema: Of the index in the file.
         index: What it numbers.
     """
-    is_none = _is_none(theirs, numbers_of_none(schema))
-    is_element = ~is_none & (theirs >= first_of(schema, index))
-    apart = mine[is_element].astype(np.int64) - theirs[is_element].astype(np.int64)
-    others = ~is_element & ~is_none
-    is_alike = np.array_equal(mine[others], theirs[others])
-    return is_alike and bool((apart == apart[:1]).all()) and len(np.unique(mine[is_none])) <= 2
+    is_none = _is_declared(theirs, numbers_of_none(schema)) | ~(theirs >= first_of(schema, index))
+    # the greatest number is an element, or means none, by how many elements the file has
+    may_be = theirs == (np.inf if theirs.dtype.kind == "f" else np.iinfo(theirs.dtype).max)
+    sure = ~is_none & ~may_be
+    apart = mine[sure].astype(np.int64) - theirs[sure].astype(np.int64)
+    if len(apart) and (apart != apart[0]).any():
+        return False
+    fill = mine[is_none & (mine != theirs)]
+    stays = (mine == theirs) | (np.isnan(mine) if mine.dtype.kind == "f" else False)
+    if len(apart):
+        stays |= may_be & (mine == theirs.astype(np.float64) + apart[0])
+    if len(fill):
+        stays |= mine == fill[0]
+    elif len(filled := mine[may_be & ~stays]):
+        stays |= mine == filled[0]
+    return bool(stays[~sure].all())

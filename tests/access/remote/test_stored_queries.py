@@ -45,6 +45,16 @@ def test_a_public_file_with_a_query_is_read(archive, http_server, how):
     assert {each.target for each in http_server.rules.requests} == {"/archive/a.bin?download=1"}
 
 
+def test_the_query_goes_with_every_request_also_over_a_connection_that_is_idle(
+    archive, http_server
+):
+    _, prefix = archive
+    for _ in range(3):
+        assert opened(archive, [prefix])["v"][:].tolist() == VALUES.tolist()
+    assert {each.target for each in http_server.rules.requests} == {"/archive/a.bin?download=1"}
+    assert len(http_server.rules.requests) == 3
+
+
 def test_no_credentials_go_with_a_query(archive, http_server):
     _, prefix = archive
     token = icevirt.http_credentials(bearer_token="CANARY")

@@ -98,6 +98,8 @@ def change_call(call: Mapping[str, Any], fix: Fix) -> dict[str, Any]:
                 held.pop(name, None)
             else:
                 options[option] = [each for each in held if each != name]
+    if "concat_dim" in fix.arguments:  # it names all of them
+        made.pop("concat_dim", None)
     return dict(_add(made, fix.arguments))
 
 

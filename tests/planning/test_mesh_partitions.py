@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import icevirt
+from archives.random_proposals import change_call
 from builds.support import verified
 from icevirt.errors import CombineError, InvalidInputError
 
@@ -277,12 +278,22 @@ def test_a_person_says_what_is_numbered(tmp_path, repo_path):
         ({"index_of": {"corner": "node"}}, "index_of names 'corner'"),
         ({"index_of": {"connected": "nodes"}}, "index_of names 'nodes'"),
         ({"rebase_indices": True}, "no variable numbers elements"),
+        ({"index_of": {"nn": "node"}, "rebase_indices": True}, "index_of names 'nn'"),
+        ({"index_of": {"nn": "node", "n2": "node"}, "rebase_indices": True}, "index_of names"),
+        ({"rename": {"connecte": "nn", "n2": "m"}}, "variable or dimension 'connecte'"),
+        ({"tolerance": {"nn": 1.0, "n2": 2.0}}, "tolerance names 'nn'"),
     ],
 )
-def test_options_that_do_nothing_are_refused(tmp_path, repo_path, options, what):
+def test_options_that_do_nothing_are_refused_and_what_is_printed_is_accepted(
+    tmp_path, repo_path, options, what
+):
     files = parts(tmp_path, Kind(), (4, 6), (3, 5))
-    with pytest.raises(InvalidInputError, match=what):
-        icevirt.build(files, repo_path, concat_dim=["face", "node"], combine_options=options)
+    call = {"concat_dim": ["face", "node"], "combine_options": options}
+    with pytest.raises(InvalidInputError, match=what) as caught:
+        icevirt.build(files, repo_path, **call)
+    assert caught.value.fixes or "nodes" in what
+    for fix in caught.value.fixes:
+        icevirt.plan(files, **change_call(call, fix))
 
 
 def test_instances_of_ragged_arrays_are_counted_through(tmp_path, repo_path):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import icevirt
+from archives.random_proposals import change_call
 from icevirt.errors import CombineError
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
@@ -180,6 +181,28 @@ def test_numbers_are_not_stored_as_floats(tmp_path):
     files = [File(nodes=3, rows=ROWS[0])] * 2
     with pytest.raises(CombineError, match="are stored as such"):
         build(tmp_path, files, float_variables=["nn"])
+
+
+@pytest.mark.parametrize("options", [{}, REBASED, {"index_of": {"nn": "node"}}])
+def test_floats_are_not_proposed_for_numbers_that_a_file_lacks(options, tmp_path):
+    paths = [str(tmp_path / f"{number}.nc") for number in range(3)]
+    for number, path in enumerate(paths):
+        File(nodes=3, rows=ROWS[0], first=0).write(Path(path), 3 * number)
+        if number == 1:
+            with netCDF4.Dataset(path, "a") as file:
+                file.createVariable("y", "f8", ("face",))[:] = 1
+                file.renameVariable("nn", "mm")
+    call = {
+        "concat_dim": ["node", "face"],
+        "combine_options": options | {"missing": "reserve"},
+        "scan_options": {"drop_variables": ["mm"]},
+    }
+    with pytest.raises(CombineError, match="/nn ") as caught:
+        icevirt.plan(paths, **call)
+    assert caught.value.fixes
+    assert not any("float_variables" in fix.python for fix in caught.value.fixes)
+    for fix in caught.value.fixes:
+        icevirt.plan(paths, **change_call(call, fix))
 
 
 @st.composite

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from icevirt.model import paths
 from icevirt.planning.combine.options import COORDINATES, CombineSpec
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.meaning.local_indices import local_indices
-from icevirt.planning.remedies import build_fix, instead
+from icevirt.planning.remedies import build_fix, instead, together
 from icevirt.remedy_notation import write_code, write_remedy
 
 
@@ -64,14 +65,27 @@ def refuse_unknown_edits(
                     known.add((what, name))
                 else:
                     lacking.setdefault((what, name), (number, there[what]))
-    for (what, name), (number, names) in lacking.items():
-        if (what, name) not in known:
-            file = int(np.argmax(of_file == number))
-            all_names = names | made if what == "attrs" else names
-            url = facts.files.url[file] if of_each else None
-            new = dict(edits[number].rename).get(name)
-            fixes = [] if of_each or new is None else instead("rename", name, all_names, says=new)
-            raise _error_unknown(name, what, all_names, url, fixes)
+    unknown = {each: where for each, where in lacking.items() if each not in known}
+    for (what, name), (number, names) in unknown.items():
+        file = int(np.argmax(of_file == number))
+        all_names = names | made if what == "attrs" else names
+        url = facts.files.url[file] if of_each else None
+        fixes = [] if of_each else _rename_otherwise(unknown, edits)
+        raise _error_unknown(name, what, all_names, url, fixes)
+
+
+def _rename_otherwise(
+    unknown: Mapping[tuple[str, str], tuple[int, set[str]]], edits: Sequence[FileEdit]
+) -> list[Fix]:
+    """Return fixes for all names of ``rename`` that nothing has; none where others lack, too."""
+    if any(what != "rename" for what, _ in unknown):
+        return []
+    ways = [
+        instead("rename", name, names, says=dict(edits[number].rename)[name])
+        for (_, name), (number, names) in unknown.items()
+    ]
+    ends = (0, -1) if any(len(way) > 1 for way in ways) else (0,)
+    return [reduce(together, (way[end] for way in ways)) for end in ends]
 
 
 def _list_names(

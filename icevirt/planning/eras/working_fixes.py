@@ -6,7 +6,7 @@ fix of that, so that one command solves all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ _TRIED = frozenset({
 })  # fmt: skip
 """Options of combining that need no other facts of files than those that the scan took."""
 
-_LEFT_OUT = ("float_variables", "pad", "spacing", "tolerance")
+_LEFT_OUT = ("float_variables", "index_of", "pad", "rebase_indices", "spacing", "tolerance")
 _FILES = 1_000_000  # that all trials together plan: with more files, there are fewer trials
 _TRIALS = 24
 _TOGETHER = 4  # fixes
@@ -153,10 +153,14 @@ def _leave_out(option: str, chosen: dict[str, Any], spacing: dict[str, Any]) -> 
         chosen.pop(called, None)
         spacing.pop(name, None) if name else spacing.clear()
     elif called == "tolerance":
-        held = tolerance_of(chosen.pop(called, None))
+        tolerated = tolerance_of(chosen.pop(called, None))
+        chosen[called] = {each: value for each, value in tolerated.items() if each != name}
+    elif not name:
+        chosen.pop(called, None)
+    elif isinstance(held := chosen.pop(called, ()), Mapping):
         chosen[called] = {each: value for each, value in held.items() if each != name}
     else:
-        chosen[called] = tuple(each for each in names(chosen.pop(called, ())) if each != name)
+        chosen[called] = tuple(each for each in names(held) if each != name)
     return True
 
 

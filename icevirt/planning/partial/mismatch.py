@@ -17,7 +17,7 @@ from icevirt.archive.joining import NUMBERS
 from icevirt.archive.schema import MEMBERS, ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import members_of, restore
-from icevirt.planning.combine.cf_packing import can_renumber, packing_of, same_packing
+from icevirt.planning.combine.cf_packing import can_renumber, decode, packing_of, same_packing
 from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.storage_cost import signature
 from icevirt.planning.remedies import drop_fixes, fix
@@ -256,6 +256,8 @@ def holds(target: ArraySchema, source: ArraySchema) -> bool:
     is_marked = any(name in mine for name in _MISSING) or into.kind == "f"
     if any(name in theirs for name in _MISSING) and not is_marked:
         return False
+    if scaling and decode(np.zeros(1, into), mine).dtype != decode(np.zeros(1, of), theirs).dtype:
+        return False  # scaled in another precision
     if into == of:
         return True
     exact = not (of.kind in "iu" and into.kind == "f" and of.itemsize > 4)

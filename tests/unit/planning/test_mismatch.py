@@ -187,6 +187,10 @@ HOLDS = {
     "another scale": (
         "int16", {"scale_factor": 0.1}, "int16", {"scale_factor": 0.2}, False,
     ),
+    "scaled floats that a mark makes of another type": (
+        "float32", {"scale_factor": 0.1, "missing_value": np.float32("nan")},
+        "float32", {"scale_factor": 0.1}, False,
+    ),
     "a wider packed type": (
         "int32", {"scale_factor": 0.1}, "int16", {"scale_factor": 0.1}, False,
     ),

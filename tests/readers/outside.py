@@ -1,0 +1,197 @@
+"""Readers that have an environment of their own, which `just readers` makes and throws away.
+
+Each is a function ``read(name)`` of a program. ``job`` has ``repo`` and ``prefix`` (an Icechunk repository and the
+prefix of its files), ``zarr`` (a folder with the keys of the repository's store) and ``refs`` (a folder with a file of
+kerchunk's references for each array).
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FRAME = """\
+import json, os, pickle, sys
+import numpy as np
+job = json.loads(sys.argv[1])
+{program}
+found = {{}}
+for name in job["names"]:
+    try:
+        value = np.asarray(read(name))
+        found[name] = value.astype(object) if value.dtype.kind == "T" else value
+    except BaseException as error:
+        found[name] = f"{{type(error).__name__}}: {{error}}"
+pickle.dump([found, versions()], open(sys.argv[2], "wb"))
+sys.stdout.flush()
+os._exit(0)
+"""
+_ICECHUNK = """\
+import icechunk, zarr
+access = {job["prefix"]: icechunk.credentials.LocalFileSystemAccess}
+storage = icechunk.local_filesystem_storage(job["repo"])
+repo = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access)
+store = repo.readonly_session("main").store
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A reader: what the table calls it, its packages, and its program."""
+
+    title: str
+    packages: tuple[str, ...]
+    program: str
+    of_export: bool = False
+
+
+OUTSIDE = (
+    Outside(
+        "zarrs {zarrs}, as the pipeline of zarr-python over icechunk",
+        ("icechunk==2.3.0", "zarr==3.4.2", "zarrs==0.2.3"),
+        _ICECHUNK
+        + """
+from importlib.metadata import version
+zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True})
+def read(name): return zarr.open_array(store, path=name, mode="r")[...]
+def versions(): return {"zarrs": version("zarrs")}
+""",
+    ),
+    Outside(
+        "xarray-beam {beam}",
+        ("xarray-beam==0.11.5", "xarray==2026.9.0", "icechunk==2.3.0", "zarr==3.4.2"),
+        _ICECHUNK
+        + """
+from importlib.metadata import version
+import apache_beam as beam, xarray as xr, xarray_beam as xbeam
+import logging; logging.disable(logging.ERROR)
+def read(name):
+    group, _, last = name.rpartition("/")
+    opened = xr.open_zarr(store, group=group or None, consolidated=False, decode_cf=False, chunks={})
+    ds = opened[[last]].drop_vars([c for c in opened.coords if c != last])
+    parts = []
+    with beam.Pipeline("DirectRunner") as pipeline:
+        (pipeline | xbeam.DatasetToChunks(ds, {d: max(1, n // 2) for d, n in ds.sizes.items()})
+                  | beam.Map(lambda pair: keep(pair, parts)))
+    whole = np.empty(ds[last].shape, ds[last].dtype)
+    for key, part in held:
+        whole[tuple(slice(key.offsets.get(d, 0), key.offsets.get(d, 0) + part.sizes[d]) for d in ds[last].dims)] = part[last].values
+    held.clear()
+    return whole
+held = []
+def keep(pair, parts): held.append(pair)
+def versions(): return {"beam": version("xarray-beam")}
+""",
+    ),
+    Outside(
+        "VirtualiZarr {vz}, kerchunk's references",
+        ("virtualizarr[kerchunk]==2.8.0", "zarr==3.4.2", "obstore==0.12.1"),
+        """
+from importlib.metadata import version
+import zarr
+from obstore.store import LocalStore
+from obspec_utils.registry import ObjectStoreRegistry
+from virtualizarr.parsers import KerchunkJSONParser
+registry = ObjectStoreRegistry({"file://": LocalStore()})
+def read(name):
+    store = KerchunkJSONParser()(f"file://{job['refs']}/{name.replace('/', '.')}.json", registry)
+    return zarr.open_array(store, path=name, mode="r")[...]
+def versions(): return {"vz": version("virtualizarr")}
+""",
+        of_export=True,
+    ),
+    Outside(
+        "GDAL {gdal}, kerchunk's references",
+        ("rasterio==1.5.2",),
+        """
+import rasterio, warnings; warnings.simplefilter("ignore")
+def read(name):
+    path = f"{job['refs']}/{name.replace('/', '.')}.json"
+    with rasterio.open(f'ZARR:"/vsikerchunk_json_ref/{{{path}}}"') as opened:
+        if not opened.count: raise ValueError("no raster")
+        values = opened.read()
+    return values[0] if len(values) == 1 else values
+def versions(): return {"gdal": rasterio.__gdal_version__}
+""",
+        of_export=True,
+    ),
+    Outside(
+        "GDAL {gdal}, Zarr",
+        ("rasterio==1.5.2",),
+        """
+import rasterio, warnings; warnings.simplefilter("ignore")
+def read(name):
+    with rasterio.open(f'ZARR:"{job["zarr"]}":/{name}') as opened:
+        if not opened.count: raise ValueError("no raster")
+        values = opened.read()
+    return values[0] if len(values) == 1 else values
+def versions(): return {"gdal": rasterio.__gdal_version__}
+""",
+        of_export=True,
+    ),
+    Outside(
+        "zarrista {zarrista} (zarrs), Zarr",
+        ("zarrista==0.1.0", "numpy==2.5.5"),
+        """
+from importlib.metadata import version
+import zarrista
+from zarrista.store import FilesystemStore
+store = FilesystemStore(job["zarr"])
+def read(name):
+    return zarrista.Array.open(store, f"/{name}")[...].to_numpy()
+def versions(): return {"zarrista": version("zarrista")}
+""",
+        of_export=True,
+    ),
+    Outside(
+        "tensorstore {ts}, Zarr",
+        ("tensorstore==0.1.86",),
+        """
+from importlib.metadata import version
+import tensorstore
+def read(name):
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{job['zarr']}/{name}/"}}
+    return tensorstore.open(spec, read=True).result().read().result()
+def versions(): return {"ts": version("tensorstore")}
+""",
+        of_export=True,
+    ),
+    Outside(
+        "netCDF-C {nc} (NCZarr), Zarr",
+        ("netCDF4==1.7.5.1.post1",),
+        """
+import netCDF4
+def read(name):
+    group, _, last = name.rpartition("/")
+    with netCDF4.Dataset(f"file://{job['zarr']}/{group}#mode=zarr,file") as opened:
+        opened.set_auto_maskandscale(False)
+        return opened.variables[last][...]
+def versions(): return {"nc": netCDF4.__netcdf4libversion__.partition(" ")[0]}
+""",
+        of_export=True,
+    ),
+)
+
+
+def read(reader: Outside, job: str, folder: Path) -> tuple[dict[str, Any], str]:
+    """Return an array or a message for each name, and the title with versions."""
+    program, output = folder / "program.py", folder / "output.pickle"
+    program.write_text(_FRAME.format(program=reader.program))
+    asked = [word for package in reader.packages for word in ("--with", package)]
+    command = ["uv", "run", "-q", "--no-project", "--python", sys.version.partition(" ")[0]]
+    clean = {k: v for k, v in os.environ.items() if k not in {"HDF5_PLUGIN_PATH", "PYTHONPATH"}}
+    clean |= {"AWS_EC2_METADATA_DISABLED": "true"}
+    done = subprocess.run(
+        [*command, *asked, "python", str(program), job, str(output)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean,
+        cwd=folder,
+    )
+    assert done.returncode == 0, f"{reader.title}: {done.stderr[-2000:]}"
+    found, versions = pickle.loads(output.read_bytes())
+    return found, reader.title.format(**versions)

@@ -105,10 +105,10 @@ findings *names:
 icechunk-suite path *args:
     uv run --with 'boto3-stubs[s3]' --with pytest-asyncio --with termcolor python .ci/icechunk_suite.py {{path}} {{args}}
 
-# Read a build by JavaScript and GDAL too, and write the table of docs/reading.md (needs Node)
+# Read a build by twelve readers, and write the tables of docs/readers.md (needs Node; installs into temporary folders)
 readers:
     uv run python tests/readers/javascript.py
-    ICEVIRT_WRITE_PAGE=1 uv run --with rasterio pytest -n 0 --tier all tests/readers
+    ICEVIRT_WRITE_PAGE=1 uv run pytest -n 0 --tier all tests/readers
 
 # Kill the driver that writes references at five moments, into an old and a new repository
 reference-deaths:

@@ -58,7 +58,9 @@ def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial, run):
     tutorial("sessions.md", "# Writing to a repository yourself", "## In asynchronous programs")
     shutil.rmtree("repo")
     Path("as-built").rename("repo")
-    tutorial("reading.md", "# Reading", "## Which reader knows which encoding")
+    tutorial("reading.md", "# Reading")
+    tutorial("readers.md", "## zarr, and icechunk's own client", "## zarrs")
+    tutorial("readers.md", "## By references of kerchunk", "## JavaScript")
     tutorial("growing-archive.md")
     tutorial("coming-from.md", "## From kerchunk", "## kerchunk's references, in and out")
 

@@ -20,7 +20,7 @@ def test_each_writer_has_a_row_and_each_row_a_writer():
 def test_no_value_of_any_writer_reads_differently(row):
     one, three = row.rstrip(" |").split(" | ")[-2:]
     for verdict in (one, three):
-        assert re.match(r"equal|refused: |built, not compared: xarray raises|-$", verdict)
+        assert re.match(r"equal|refused: |-$", verdict)
 
 
 @pytest.mark.parametrize("entry", WRITERS.values(), ids=WRITERS)

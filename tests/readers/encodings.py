@@ -54,6 +54,16 @@ def _packed(file: h5py.File, name: str) -> None:
     made.attrs["scale_factor"], made.attrs["add_offset"] = 0.25, 1.0
 
 
+def _native(values: Any, **options: Any) -> Callable[[Any, str], Any]:
+    return lambda group, name: group.create_array(
+        name, data=values, dimension_names=[f"{name}_{n}" for n in values.shape], **options
+    )
+
+
+def _unwritten(file: h5py.File, name: str) -> None:
+    file.create_dataset(name, (2, 3), "f4", chunks=(1, 3), fillvalue=7.0)
+
+
 def _partly(fill: Any, dtype: str) -> Callable[[h5py.File, str], Any]:
     def make(file: h5py.File, name: str) -> None:
         made = file.create_dataset(name, (6, 8), dtype, chunks=CHUNKS, fillvalue=fill)
@@ -94,12 +104,27 @@ ENCODINGS = {
     "packed": Encoding("int16 with scale_factor, add_offset", _packed),
     "fill": Encoding("fill value -9, chunks never written", _partly(-9.0, "f4")),
     "nan_fill": Encoding("fill value NaN, chunks never written", _partly(np.nan, "f8")),
+    "unwritten": Encoding("fill value 7, no chunk at all", _unwritten),
+    "edges": Encoding(
+        "chunks that reach past the end", _chunked(VALUES[:5, :7], compression="gzip")
+    ),
+    "none": Encoding("no elements", _put(np.zeros((0, 4), "f4"), maxshape=(None, 4))),
+    "outer/inner/deep": Encoding("in a group of a group", _chunked(compression="gzip")),
     "scalar": Encoding("scalar", _put(np.float64(2.5))),
     "inlined": Encoding("contiguous, policy `inline`", _put(VALUES)),
     "stored": Encoding(
         "deflate, policy `native`", _put(NOISE, chunks=(32, 64), compression="gzip")
     ),
 }
+NATIVE = {
+    "shards": Encoding("written with zarr: shards", _native(VALUES, chunks=CHUNKS, shards=(6, 8))),
+    "instants": Encoding(
+        "written with zarr: datetime64", _native(np.array(["2001-02-03", "NaT"], "M8[s]"))
+    ),
+    "wide": Encoding("written with zarr: UTF-32 text", _native(np.array(["ab", "é"], "U2"))),
+}
+"""Arrays that are added to the repository of a build."""
+
 POLICY = {"inlined": "inline", "stored": "native"}
 
 

@@ -1,43 +1,62 @@
-"""Other readers see what h5py sees in the file of a build, or docs/reading.md says why not.
+"""Other readers see what h5py sees in the file of a build, or docs/readers.md says why not.
 
-A build references the file over HTTP, and each reader opens its repository. The official client is
-in every environment. JavaScript runs where `just readers` has installed its packages; GDAL where
-rasterio is, whose wheel brings it. ``ICEVIRT_WRITE_PAGE=1`` needs both, and writes the table.
+A build references the file over HTTP and on disk, and each reader opens its repository or what was exported of it. Some
+readers are in every environment. JavaScript runs where `just readers` has installed its packages.
+``ICEVIRT_WRITE_PAGE=1`` needs it, runs those of ``outside.py`` in environments of their own, and writes the tables.
 """
 
+import asyncio
 import base64
-import importlib.util
+import datetime as dt
+import json
 import math
 import os
 import re
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import icechunk
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from kerchunk.utils import refs_as_store
 
 import icevirt
 from icevirt.planning.reader_support import readers_of_document
-from readers import javascript
-from readers.encodings import ENCODINGS, POLICY, written
+from readers import javascript, outside
+from readers.encodings import ENCODINGS, NATIVE, POLICY, written
 from servers.faults import without
+from servers.fixtures import HttpServer
 
-pytestmark = [
-    pytest.mark.ci,
-    pytest.mark.filterwarnings("ignore:Dataset has no geotransform"),
-]
+pytestmark = [pytest.mark.ci]
 
-PAGE = Path(__file__).parents[2] / "docs" / "reading.md"
-BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
+PAGE = Path(__file__).parents[2] / "docs" / "readers.md"
+TABLES = ("of repositories", "of exports")
 EQUAL = "equal"
+ALL = {**ENCODINGS, **NATIVE}
+
+
+@dataclass(frozen=True)
+class Built:
+    """Values by array, the repository of a file behind a server and that of a file on disk, and their prefixes."""
+
+    truth: dict[str, Any]
+    served: Path
+    prefix: str
+    local: Path
+    folder: Path
+
+    @property
+    def near(self):
+        """The prefix of the file on disk."""
+        return f"{self.folder.as_uri()}/"
 
 
 @pytest.fixture
 def built(tmp_path, http_server):
-    """Return values by array, the repository, and the prefix of the file."""
     truth = written(str(tmp_path / "encodings.h5"))
     http_server.files.put("data/encodings.h5", (tmp_path / "encodings.h5").read_bytes())
     rule = http_server.rules.add(without("etag"), target="^/data/", times=math.inf)
@@ -46,12 +65,17 @@ def built(tmp_path, http_server):
     report = icevirt.build(source, tmp_path / "repo", scan_options=options)
     rule.times = 0
     icevirt.build(tmp_path / "encodings.h5", tmp_path / "local", scan_options=options)
-    icevirt.build(source, tmp_path / "tagged", scan_options={"variables": ["contiguous"]})
+    for path in (tmp_path / "repo", tmp_path / "local"):
+        session = icevirt.Repository.open(path).writable_session("main")
+        for name, encoding in NATIVE.items():
+            encoding.make(zarr.open_group(session.store), name)
+            truth[name] = zarr.open_array(session.store, path=name)[...]
+        session.commit("native arrays")
     for path in (tmp_path / "repo").rglob("*"):
         if path.is_file():
             http_server.files.put(f"repo/{path.relative_to(tmp_path / 'repo')}", path.read_bytes())
     (prefix,) = report.containers
-    return truth, tmp_path / "repo", prefix
+    return Built(truth, tmp_path / "repo", prefix, tmp_path / "local", tmp_path)
 
 
 def ours(path, prefix):
@@ -71,6 +95,20 @@ def of_zarr(store, name):
     return zarr.open_array(store, path=name, mode="r")[...]
 
 
+def of_dask(built, name):
+    """Return values as xarray computes them from blocks of dask."""
+    group, _, last = name.rpartition("/")
+    opened = xr.open_dataset(
+        built.local,
+        engine="icevirt",
+        group=group or None,
+        authorize_virtual_chunk_access=[built.near],
+        decode_cf=False,
+        chunks={},
+    )
+    return opened[last].compute().values
+
+
 def of_javascript(answer):
     """Return values of what the program printed."""
     if "error" in answer:
@@ -84,24 +122,19 @@ def of_javascript(answer):
     return np.array([parse(text) for text in answer["list"]], kind).reshape(shape)
 
 
-def of_gdal(session, name, folder, expected):
-    """Return values as GDAL reads them through a file of references; rasters have no other types."""
-    import rasterio
-
-    path = f"{folder}/{name}.json"
-    icevirt.to_kerchunk(session, f"/{name}", path)
-    with rasterio.open(f'ZARR:"/vsikerchunk_json_ref/{{{path}}}"') as opened:
-        if not opened.count:
-            raise ValueError("no raster")
-        values = opened.read(1).reshape(expected.shape)
-    return values.astype(bool) if expected.dtype == bool else values
-
-
 def of_references(session, name, folder):
     """Return values as fsspec and zarr read them through a file of references."""
-    path = f"{folder}/{name}.json"
+    path = f"{folder}/{name.replace('/', '.')}.json"
     icevirt.to_kerchunk(session, f"/{name}", path)
-    return zarr.open_array(refs_as_store(path), path=name, mode="r", zarr_format=2)[...]
+    last = name.rpartition("/")[2]
+    return zarr.open_array(refs_as_store(path), path=last, mode="r", zarr_format=2)[...]
+
+
+def of_answer(answer):
+    """Return values that a reader in an environment of its own gave."""
+    if isinstance(answer, str):
+        raise ValueError(answer)  # noqa: TRY004 - what the reader said
+    return answer
 
 
 def verdict(read, *arguments, expected):
@@ -110,60 +143,42 @@ def verdict(read, *arguments, expected):
         found = np.asarray(read(*arguments))
     except Exception as error:  # noqa: BLE001 - whatever a reader raises is its answer
         return f"no: {shortened(str(error))}"
-    if found.shape != expected.shape:
-        return f"differs: shape {found.shape}"
+    remark = "" if found.shape == expected.shape else f", as {'x'.join(map(str, found.shape))}"
+    if found.size != expected.size:
+        return f"WRONG: shape {found.shape}"
+    found = found.reshape(expected.shape)
     if found.dtype.kind in "OTU" or expected.dtype.kind in "OTU":
-        return EQUAL if found.tolist() == expected.tolist() else "differs: values"
+        return EQUAL + remark if found.tolist() == expected.tolist() else "WRONG: values"
     native = expected.dtype.newbyteorder("=")
     if found.dtype.newbyteorder("=") != native:
-        return f"differs: {found.dtype}"
+        is_same = np.array_equal(found, expected, equal_nan=expected.dtype.kind in "fc")
+        return f"{EQUAL if is_same else 'WRONG'}, as {found.dtype}{remark}"
     is_same = found.astype(native).tobytes() == expected.astype(native).tobytes()
-    return EQUAL if is_same else "differs: values"
+    return EQUAL + remark if is_same else "WRONG: values"
 
 
 def shortened(error):
+    """Return what an error says, without the names of its classes, of drivers and of folders."""
     output = error.strip().partition(" (")[0].splitlines()[0]
-    return re.sub(r"[|\s]+", " ", output)[:80]
+    output = re.sub(r"^(?:\w+(?:Error|Exception): |[A-Z_]+: )+", "", output)
+    output = re.sub(r"Error opening \"zarr3\" driver: Error reading [^:]*: ", "", output)
+    output = re.sub(r"Error parsing (object member \"\w+\"|value at position \d+): ", "", output)
+    output = re.sub(r'\{ "name": "([\w.]+)".*', r"\1", output)
+    output = re.sub(r" \[tensorstore_spec.*|: bool, int2.*", "", output)
+    output = re.sub(r"(file://)?/\S*/", "", output)
+    return re.sub(r"[|\s<]+", " ", output)[:80].strip()
 
 
 def stored(session, name):
     """Return where the chunks are, how they are encoded, and the metadata."""
     indices = session.chunk_coordinates(f"/{name}").tolist()
-    (kind,) = {icevirt.ChunkType(session.chunk_type(f"/{name}", index)).name for index in indices}
+    kinds = {icevirt.ChunkType(session.chunk_type(f"/{name}", index)).name for index in indices}
     metadata = zarr.open_array(session.store, path=name, mode="r").metadata.to_dict()
     codecs = []
     for codec in metadata["codecs"]:
         is_big = (codec.get("configuration") or {}).get("endian") == "big"
         codecs.append(codec["name"].removeprefix("numcodecs.") + " (big)" * is_big)
-    return f"{kind}: {', '.join(codecs)}", metadata
-
-
-def committed():
-    """Return the lines of the table of the page, by the title of the encoding."""
-    table = PAGE.read_text().partition(BEGIN)[2].partition(END)[0].splitlines()[2:]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    return {row[0]: row for row in rows}
-
-
-def rows_of(built, http_server, tmp_path, *, gdal):
-    """Return the lines: title, what is stored, a verdict for each reader; None where it did not run."""
-    truth, path, prefix = built
-    session, theirs = ours(path, prefix), official(path, prefix)
-    local = ours(tmp_path / "local", f"{tmp_path.as_uri()}/")
-    scripted = None
-    if javascript.installed():
-        scripted = javascript.read(f"{http_server.url}/repo", prefix, list(ENCODINGS))
-    for name, encoding in ENCODINGS.items():
-        how, metadata = stored(session, name)
-        readers = [
-            (of_zarr, session.store, name),
-            (of_zarr, theirs, name),
-            (of_javascript, scripted[name]) if scripted else None,
-            (of_gdal, session, name, tmp_path, truth[name]) if gdal else None,
-            (of_references, local, name, tmp_path),
-        ]
-        found = [each and verdict(*each, expected=truth[name]) for each in readers]
-        yield [encoding.title, how, *found[:3], by_documents(metadata), *found[3:]]
+    return f"{', '.join(kinds) or 'no chunk'}: {', '.join(codecs)}", metadata
 
 
 def by_documents(metadata):
@@ -174,71 +189,148 @@ def by_documents(metadata):
     return f"no: {', '.join(lacks).replace('numcodecs.', '')}" if lacks else "yes"
 
 
-def test_the_page_says_what_readers_read(built, tmp_path, http_server):
-    writes = os.environ.get("ICEVIRT_WRITE_PAGE") == "1"
-    gdal = importlib.util.find_spec("rasterio") is not None
-    rows = list(rows_of(built, http_server, tmp_path, gdal=gdal))
-    assert {row[2] for row in rows} == {row[3] for row in rows} == {EQUAL}
-    if writes:
-        assert gdal
+# -- the tables ------------------------------------------------------------------------------------
+
+
+def inside(built: Built, http_server: HttpServer):
+    """Return the columns of readers that every environment has: table, title, verdicts by array.
+
+    None stands for a verdict that only a run of all readers has.
+    """
+    served, near = ours(built.served, built.prefix), ours(built.local, built.near)
+    theirs = official(built.served, built.prefix)
+    scripted = None
+    if javascript.installed():
+        scripted = javascript.read(f"{http_server.url}/repo", built.prefix, list(ALL))
+    repositories, exports = TABLES
+
+    def column(table, title, read):
+        return table, title, {n: verdict(read, n, expected=built.truth[n]) for n in ALL}
+
+    yield column(repositories, "icevirt", lambda n: of_zarr(served.store, n))
+    yield column(
+        repositories,
+        f"icevirt, xarray {xr.__version__}, dask {version('dask')}",
+        lambda n: of_dask(built, n),
+    )
+    yield column(repositories, f"icechunk {icechunk.__version__}", lambda n: of_zarr(theirs, n))
+    node = f"JavaScript, Node {javascript.node_version()}" if scripted else "JavaScript, Node"
+    if scripted:
+        yield column(repositories, node, lambda n: of_javascript(scripted[n]))
+    promised = {n: by_documents(stored(served, n)[1]) for n in ALL}
+    yield repositories, "GDAL 3.14, by its documents", promised
+    yield column(
+        exports,
+        f"kerchunk {version('kerchunk')}, zarr {zarr.__version__}: references",
+        lambda n: of_references(near, n, built.folder),
+    )
+
+
+async def copy(store, folder):
+    """Copy all keys of a store."""
+    async for key in store.list():
+        path = folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(
+            (await store.get(key, zarr.core.buffer.default_buffer_prototype())).to_bytes()
+        )
+
+
+def of_all_others(built: Built):
+    """Return the columns of readers that have an environment of their own, and of cubed."""
+    import cubed
+
+    spec, store = (
+        cubed.Spec(str(built.folder), allowed_mem="200MB"),
+        ours(built.local, built.near).store,
+    )
+    yield (
+        TABLES[0],
+        f"icevirt, cubed {version('cubed')}",
+        {
+            n: verdict(
+                lambda n: cubed.from_zarr(store, path=n, spec=spec).compute(), n, expected=truth
+            )
+            for n, truth in built.truth.items()
+        },
+    )
+    asyncio.run(copy(store, built.folder / "zarr"))
+    job = {
+        "repo": str(built.local),
+        "prefix": built.near,
+        "zarr": str(built.folder / "zarr"),
+        "refs": str(built.folder),
+        "names": list(ALL),
+    }
+    for reader in outside.OUTSIDE:
+        found, title = outside.read(reader, json.dumps(job), built.folder)
+        values = {n: verdict(of_answer, found[n], expected=built.truth[n]) for n in ALL}
+        if title.endswith("references"):
+            lacks = {n for n in ALL if not (built.folder / f"{n.replace('/', '.')}.json").exists()}
+            values |= dict.fromkeys(lacks, "no references")
+        yield TABLES[reader.of_export], title, values
+
+
+def committed(table):
+    """Return the columns of a table of the page: verdicts by title of the reader and of the encoding."""
+    begin, end = (f"<!-- {edge} {table} -->\n" for edge in ("table", "end of table"))
+    lines = PAGE.read_text().partition(begin)[2].partition(end)[0].splitlines()
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {title: {row[0]: row[at] for row in rows} for at, title in enumerate(head) if at}
+
+
+def put(table, session, columns):
+    """Write a table into the page. Readers that refuse everything in the same words are a line below."""
+    lines = [["array of the file", "stored as", *columns], ["---"] * (len(columns) + 2)]
+    for name, encoding in ALL.items():
+        cells = [each[name] for each in columns.values()]
+        lines.append([encoding.title, stored(session, name)[0], *cells])
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    begin, end = (f"<!-- {edge} {table} -->\n" for edge in ("table", "end of table"))
+    before, _, rest = PAGE.read_text().partition(begin)
+    page = before + begin + text + end + rest.partition(end)[2]
+    today = dt.date.today().isoformat()  # noqa: DTZ011 - of this machine
+    PAGE.write_text(re.sub(r"Run on \d{4}-\d\d-\d\d", f"Run on {today}", page))
+
+
+def test_the_page_says_what_readers_read(built, http_server):
+    columns = list(inside(built, http_server))
+    if os.environ.get("ICEVIRT_WRITE_PAGE") == "1":
         assert javascript.installed()
-        write(rows)
-    known = committed()
-    assert list(known) == [row[0] for row in rows]
-    for row in rows:
-        now = [old if new is None else new for old, new in zip(known[row[0]], row, strict=True)]
-        assert now == known[row[0]]
+        columns += of_all_others(built)
+        for table in TABLES:
+            columns.sort(key=lambda column: "documents" in column[1])
+            chosen = {title: values for each, title, values in columns if each == table}
+            put(table, ours(built.served, built.prefix), chosen)
+    titles = {name: encoding.title for name, encoding in ALL.items()}
+    for table, title, values in columns:
+        assert {titles[n]: each for n, each in values.items()} == committed(table)[title]
+        if title.startswith(("icevirt", "icechunk")):
+            assert set(values.values()) == {EQUAL}, title
 
 
-def test_the_official_client_reads_no_reference_with_an_etag_over_http(built, tmp_path):
+def test_the_official_client_reads_no_reference_with_an_etag_over_http(
+    built, tmp_path, http_server
+):
     """It sends the etag without quotes, which no server of the web takes; the page says so."""
-    truth, _, prefix = built
     tagged = tmp_path / "tagged"
+    source = f"{http_server.url}/data/encodings.h5"
+    icevirt.build(source, tagged, scan_options={"variables": ["contiguous"]})
     np.testing.assert_array_equal(
-        of_zarr(ours(tagged, prefix).store, "contiguous"), truth["contiguous"]
+        of_zarr(ours(tagged, built.prefix).store, "contiguous"), built.truth["contiguous"]
     )
     with pytest.raises(icechunk.IcechunkError, match="checksum"):
-        of_zarr(official(tagged, prefix), "contiguous")
+        of_zarr(official(tagged, built.prefix), "contiguous")
 
 
 def blocks(language):
-    """Return the code of a language below the table of the page."""
-    below = PAGE.read_text().partition(END)[2]
+    """Return the code of a language below the tables of the page."""
+    below = PAGE.read_text().rpartition("<!-- end of table")[2]
     return re.findall(rf"^```{language}\n(.*?)^```", below, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.skipif(not javascript.installed(), reason="just readers")
 def test_the_program_of_the_page_runs(built, http_server):
-    _, _, prefix = built
     (program,) = blocks("javascript")
-    printed = javascript.run(program, f"{http_server.url}/repo", prefix, "/large")
+    printed = javascript.run(program, f"{http_server.url}/repo", built.prefix, "/large")
     assert printed == "[ 2 ] BigInt64Array(2) [ 4611686018427387905n, -5n ]\n"
-
-
-@pytest.mark.skipif(importlib.util.find_spec("rasterio") is None, reason="just readers")
-def test_gdal_reads_as_the_page_says(built, monkeypatch, capsys):
-    _, path, _ = built
-    monkeypatch.chdir(path.parent)
-    (program,) = blocks("python")
-    exec(program, {})
-    assert capsys.readouterr().out == "(6, 8)\n"
-
-
-def write(rows):
-    """Write the table into the page."""
-    import rasterio
-
-    head = [
-        "array of the file",
-        "stored as",
-        "icevirt",
-        f"icechunk {icechunk.__version__}",
-        f"JavaScript, Node {javascript.node_version()}",
-        "GDAL 3.14",
-        f"GDAL {rasterio.__gdal_version__}, kerchunk",
-        f"kerchunk {version('kerchunk')}, zarr {zarr.__version__}",
-    ]
-    lines = [head, ["---"] * len(head), *rows]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2])

@@ -319,7 +319,7 @@ def fields_of(headers: HTTPMessage) -> Fields:
     return fields
 
 
-def refuse_unclear_framing(response: HTTPResponse) -> None:
+def refuse_unclear_framing(response: HTTPResponse, fields: Fields) -> None:
     """Refuse an answer whose end others may see elsewhere than the standard library does.
 
     The library takes what it cannot read for absent: a body in other codings would count as bytes
@@ -329,7 +329,6 @@ def refuse_unclear_framing(response: HTTPResponse) -> None:
         ValueError: It says its length otherwise than by a number in ``Content-Length`` or by
             ``chunked`` as the only coding.
     """
-    fields = fields_of(response.headers)
     length, coding = fields.get("content-length"), fields.get("transfer-encoding")
     if any(isinstance(defect, _CUT_HEADS) for defect in response.headers.defects):
         raise ValueError("a line of its head is not a header")

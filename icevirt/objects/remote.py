@@ -21,6 +21,7 @@ from icevirt.objects.web_client import Site
 from icevirt.objects.web_connections import HOSTS
 
 _MOST = 1 << 62  # no object is as long
+_AT_ONCE = Coalescing().most  # bytes of one request
 
 type OnStale = Callable[[StorageError], None]
 type Give = Callable[[int, Body | Exception], None]
@@ -79,7 +80,10 @@ class RemoteRange:
 
     def wait(self) -> Body:
         """Return the bytes; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
-        (found,) = fetch_all([self])
+        if 0 < self.length <= _AT_ONCE and self.offset + self.length < _MOST:
+            found = assemble(self, [self.source.get(self.offset, self.offset + self.length)])
+        else:
+            (found,) = fetch_all([self])
         if isinstance(found, Exception):
             raise found
         return found

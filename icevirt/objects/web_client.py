@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPResponse
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
@@ -27,6 +26,7 @@ from icevirt.objects.answers import Check, Fields, Meta, ObjectBytes
 from icevirt.objects.web_connections import (
     CONNECTIONS,
     HOSTS,
+    Answer,
     Connection,
     HungUpError,
     LoopExchange,
@@ -218,18 +218,18 @@ class _FileRequest:
 
     def once(self, begun: LoopExchange | None = None) -> ObjectBytes:
         """Try once, following redirects; the first request may have been sent already."""
-        at, is_own, network = self._at, True, ""
+        at, origin, is_own, network = self._at, self.site.origin, True, ""
         renewable, timeout = self.site.renewable, self.site.patience.timeout
         self.token = None if renewable is None else TOKENS.of(renewable).current()
         for _ in range(_HOPS + 1):
             if begun is not None:
                 connection = begun.connection
             else:
-                with _talking():
-                    connection = CONNECTIONS.take(Origin.of(at), timeout)
+                with _TALKING:
+                    connection = CONNECTIONS.take(origin, timeout)
             try:
                 network = self._check_peer(connection, network)
-                with _talking():
+                with _TALKING:
                     response = (
                         connection.ask(at, self._headers(is_own=is_own))
                         if begun is None
@@ -245,6 +245,7 @@ class _FileRequest:
                     return self._answer(response)
                 _finish(response)
                 at, is_own = self._next(at, response.headers.get("location", ""))
+                origin = Origin.of(at)
             except TryAgainError:
                 connection.close()
                 raise
@@ -261,7 +262,7 @@ class _FileRequest:
         answer = None
         try:
             response = await exchange.ask(self._at, self._headers(is_own=True))
-            fields = {} if response is None else answers.fields_of(response.headers)
+            fields = {} if response is None else response.fields
             found = None if response is None else answers.range_of(response, fields)
             if response is not None and found is not None and response.length is not None:
                 meta = self._check(response, found, fields)
@@ -337,21 +338,21 @@ class _FileRequest:
 
     # -- what an answer says -----------------------------------------------------------------------
 
-    def _answer(self, response: HTTPResponse) -> ObjectBytes:
+    def _answer(self, response: Answer) -> ObjectBytes:
         """Read an answer; what it says is checked before its body is fetched."""
-        fields = answers.fields_of(response.headers)
+        fields = response.fields
         found = answers.range_of(response, fields)
         if found is None:
             return self._without_bytes(response, fields)
         meta = self._check(response, found, fields)
         expected = int(found[2]) + 1 - self.begin
-        with _talking():  # the end of chunks is looked for, too
+        with _TALKING:  # the end of chunks is looked for, too
             body = response.read(expected + 1 if response.chunked else expected)
         if len(body) < expected:
             raise TryAgainError("the answer ended too early")
         return answers.exact_bytes(self.url, meta, self.begin, self.begin + expected, body)
 
-    def _check(self, response: HTTPResponse, found: re.Match[str], fields: Fields) -> Meta:
+    def _check(self, response: Answer, found: re.Match[str], fields: Fields) -> Meta:
         """Return what the head of an answer says of the file, if it is the range and the file."""
         begin, end, size = int(found[1]), int(found[2]) + 1, found[3]
         last = self.end if size == "*" else min(self.end, int(size))
@@ -365,7 +366,7 @@ class _FileRequest:
         self.check(meta)
         return meta
 
-    def _without_bytes(self, response: HTTPResponse, fields: Fields) -> ObjectBytes:
+    def _without_bytes(self, response: Answer, fields: Fields) -> ObjectBytes:
         """Say what an answer without a range means. Raises unless the file ends before it."""
         status, reason = response.status, answers.reason_of(response)
         _finish(response)
@@ -384,7 +385,7 @@ class _FileRequest:
             raise self._other_bytes(response)
         raise answers.unreachable(self.url, reason=reason, tries=1)
 
-    def _other_bytes(self, response: HTTPResponse) -> StorageError:
+    def _other_bytes(self, response: Answer) -> StorageError:
         return StorageError(
             "the web server does not support range requests",
             do="Copy the files to a server that does, or to local disk.",
@@ -396,24 +397,31 @@ class _FileRequest:
         )
 
 
-@contextmanager
-def _talking() -> Iterator[None]:
-    """Turn failures between client and server into another try."""
-    try:
-        yield
-    except ssl.SSLCertVerificationError as error:
-        raise StorageError(
-            "the certificate of the server is not trusted",
-            do="Add its certificate authority to the system, or set SSL_CERT_FILE.",
-            reason=error.verify_message,
-        ) from error
-    except (OSError, http.client.HTTPException) as error:
-        wait = 0.0 if isinstance(error, HungUpError) else None
-        raise TryAgainError(str(error) or type(error).__name__, wait) from error
+class _Talking:
+    """Turns failures between client and server into another try."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _at: object) -> None:
+        if error is None:
+            return
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise StorageError(
+                "the certificate of the server is not trusted",
+                do="Add its certificate authority to the system, or set SSL_CERT_FILE.",
+                reason=error.verify_message,
+            ) from error
+        if isinstance(error, OSError | http.client.HTTPException):
+            wait = 0.0 if isinstance(error, HungUpError) else None
+            raise TryAgainError(str(error) or type(error).__name__, wait) from error
 
 
-def _finish(response: HTTPResponse) -> None:
+_TALKING = _Talking()
+
+
+def _finish(response: Answer) -> None:
     """Read a small unused body, so that its connection can be used again."""
     if response.length is not None and response.length <= _SMALL:
-        with _talking():
+        with _TALKING:
             response.read()

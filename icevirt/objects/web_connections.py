@@ -31,7 +31,7 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from icevirt.objects.answers import refuse_unclear_framing
+from icevirt.objects.answers import Fields, fields_of, refuse_unclear_framing
 from icevirt.threads import Threads, run_interruptibly
 
 _IDLE = 30.0  # seconds after which servers may have hung up
@@ -78,6 +78,15 @@ class HungUpError(OSError):
     """The server hung up on a connection that was idle: nothing was done yet."""
 
 
+class Answer(HTTPResponse):
+    """The answer of a server."""
+
+    @cached_property
+    def fields(self) -> Fields:
+        """Its headers; see `fields_of`."""
+        return fields_of(self.headers)
+
+
 class ArrivedBytes(io.RawIOBase):
     """The bytes of a connection: first what the event loop received, then what its socket gives."""
 
@@ -111,7 +120,7 @@ class Connection:
         self.origin = origin
         self.idle_since = 0.0
         self._is_used = False
-        self._response: HTTPResponse | None = None  # the last one, if it came
+        self._response: Answer | None = None  # the last one, if it came
         named = getproxies().get(origin.scheme)
         self._proxy: Origin | None = None  # that the environment names for the server
         if named and not proxy_bypass(origin.host):
@@ -152,7 +161,7 @@ class Connection:
         last = self._response
         return last is not None and last.status == 206 and not last.chunked
 
-    def ask(self, url: str, headers: dict[str, str]) -> HTTPResponse:
+    def ask(self, url: str, headers: dict[str, str]) -> Answer:
         """Send a request without a body and return the answer, its body unread.
 
         Raises:
@@ -201,7 +210,7 @@ class Connection:
         except ConnectionError as error:
             raise self._hung_up(error) from error
 
-    def answer_of(self, source: socket.socket | ArrivedBytes, unsent: bytes = b"") -> HTTPResponse:
+    def answer_of(self, source: socket.socket | ArrivedBytes, unsent: bytes = b"") -> Answer:
         """Send what is left of a request, and read the head of its answer.
 
         Raises:
@@ -212,9 +221,9 @@ class Connection:
         try:
             if unsent:
                 self.socket.sendall(unsent)
-            answer = HTTPResponse(source)  # type: ignore[arg-type]  # it needs a file only
+            answer = Answer(source)  # type: ignore[arg-type]  # it needs a file only
             answer.begin()
-            refuse_unclear_framing(answer)
+            refuse_unclear_framing(answer, answer.fields)
         except BaseException as error:
             if answer is not None:
                 answer.close()
@@ -310,11 +319,11 @@ class LoopExchange:
         self._timeout = timeout
         self._arrived = ArrivedBytes(connection.socket)
         self._unsent = b""
-        self._response: HTTPResponse | None = None
+        self._response: Answer | None = None
         self._head = 0  # bytes of the head, once it is there
         self._is_over = False  # nothing more arrives
 
-    async def ask(self, url: str, headers: dict[str, str]) -> HTTPResponse | None:
+    async def ask(self, url: str, headers: dict[str, str]) -> Answer | None:
         """Return the answer with a range, its body unread; None where a thread has to go on.
 
         Raises:
@@ -344,7 +353,7 @@ class LoopExchange:
         self._response.will_close |= len(data) > end
         return self._response.read()
 
-    def resume(self) -> HTTPResponse:
+    def resume(self) -> Answer:
         """Return the answer, its body unread; blocks. Only in a thread that takes over.
 
         Raises:

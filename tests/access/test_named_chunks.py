@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 import zarr
 from zarr.core.codec_pipeline import BatchedCodecPipeline
+from zarr.storage import WrapperStore
 
 import icevirt
 from icevirt.access.store import naming_pipeline
@@ -24,6 +25,7 @@ ARRAYS = {
 }
 READS = {
     "zarr": lambda s, _: zarr.open_group(s.store, mode="r")["a"][:],
+    "zarr, wrapped": lambda s, _: zarr.open_array(WrapperStore(s.store), path="a", mode="r")[:],
     "zarr, a part": lambda s, _: zarr.open_array(s.store, path="a", mode="r")[5:7, 3:6],
     "zarr, rows": lambda s, _: zarr.open_array(s.store, path="a", mode="r").oindex[[5]],
     "zarr, points": lambda s, _: zarr.open_array(s.store, path="a", mode="r").vindex[

@@ -10,10 +10,13 @@ zarr's own. A class that a program chose itself stays.
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import fields
 from typing import Any
+from weakref import WeakValueDictionary
 
 import zarr
 from zarr.core.array_spec import ArrayConfig, ArraySpec
@@ -21,6 +24,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.registry import register_pipeline
+from zarr.storage import WrapperStore
 
 from icevirt.access.store import keys
 from icevirt.access.store.chunk_errors import decoding_error, is_of_decoding
@@ -28,30 +32,47 @@ from icevirt.access.store.chunk_errors import decoding_error, is_of_decoding
 _ZARRS = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}"
 
 
-_turns: dict[tuple[int, int, str], tuple[asyncio.Lock, list[None]]] = {}
-"""Who writes a chunk of a session in an event loop, and who waits."""
+_PAUSES = 0.0005, 0.02  # the first and the longest, in seconds, of those who wait for a turn
+
+_turns: WeakValueDictionary[tuple[int, str], threading.Lock] = WeakValueDictionary()
+"""Whose turn it is to write a chunk of a session, while somebody writes it or waits."""
+_guard = threading.Lock()
+
+
+def _forget_turns() -> None:
+    """Begin anew in a child process, which has none of the threads that hold turns."""
+    global _guard
+    _guard = threading.Lock()
+    _turns.clear()
+
+
+os.register_at_fork(after_in_child=_forget_turns)
 
 
 @asynccontextmanager
 async def _in_turn(batch: list[Any]) -> AsyncIterator[None]:
-    """Write some chunks when nobody else of this session is in between reading and writing them."""
-    session = getattr(batch[0][0].store, "session", None)
-    loop = id(asyncio.get_running_loop())
-    async with AsyncExitStack() as stack:
+    """Write some chunks when nobody else of this session is in between reading and writing them.
+
+    Who waits may be in another event loop than who writes, so that it looks again and again.
+    """
+    session = getattr(_innermost(batch[0][0].store), "session", None)
+    with ExitStack() as stack:
         for path in sorted({place.path for place, *_ in batch} if session is not None else ()):
-            key = id(session), loop, path
-            lock, users = _turns.setdefault(key, (asyncio.Lock(), []))
-            users.append(None)
-            stack.callback(_leave, key)
-            await stack.enter_async_context(lock)
+            with _guard:
+                lock = _turns.setdefault((id(session), path), threading.Lock())
+            pause, longest = _PAUSES
+            while not lock.acquire(blocking=False):
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
+            stack.callback(lock.release)
         yield
 
 
-def _leave(key: tuple[int, int, str]) -> None:
-    _, users = _turns[key]
-    users.pop()
-    if not users:
-        del _turns[key]
+def _innermost(store: Any) -> Any:
+    """Return the store that zarr's wrappers, which log or cache, are around."""
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return store
 
 
 class NamingPipeline(BatchedCodecPipeline):
@@ -85,7 +106,7 @@ def _raise_named(error: Exception, batch: list[Any]) -> None:
     place = batch[0][0]
     key = keys.parse(place.path)
     if len(batch) == 1 and isinstance(key, keys.ChunkKey) and is_of_decoding(error):
-        raise decoding_error(place.store, key.path, error, key.chunk) from error
+        raise decoding_error(_innermost(place.store), key.path, error, key.chunk) from error
 
 
 def name_chunks(array: zarr.Array[Any]) -> None:
@@ -122,7 +143,7 @@ class StorePipelines(BatchedCodecPipeline):
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: Any, store: Any) -> Any:
         """Return a pipeline for arrays of our stores. Raises ``NotImplementedError``."""
-        is_ours = getattr(store, "names_chunks", False)
+        is_ours = getattr(_innermost(store), "names_chunks", False)
         if is_ours and isinstance(array_metadata, ArrayV3Metadata):
             return pipeline_of(array_metadata)
         raise NotImplementedError
@@ -138,6 +159,9 @@ _OURS = f"{StorePipelines.__module__}.{StorePipelines.__qualname__}"
 
 
 def name_chunks_in_errors() -> None:
-    """Let arrays of our stores, which are opened from now on, have this pipeline."""
+    """Let arrays of our stores, which are opened from now on, have this pipeline.
+
+    Stores ask for it whenever metadata is read: `zarr.config.reset` forgets it.
+    """
     if zarr.config.get("codec_pipeline.path") == _ZARRS:
         zarr.config.set({"codec_pipeline.path": _OURS})

@@ -150,11 +150,10 @@ class IcevirtStore(Store):
                 snapshot=self._session.snapshot_id,
             )
 
-    async def _open(self) -> None:
-        from icevirt.access.store.naming_pipeline import name_chunks_in_errors
-
-        await super()._open()
-        name_chunks_in_errors()
+    async def _ensure_open(self) -> None:
+        """Open the store, as zarr does before most arrays and groups."""
+        _let_arrays_name_chunks()
+        await super()._ensure_open()
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -186,7 +185,8 @@ class IcevirtStore(Store):
         self._is_open = True
         if keys.may_name_chunk(key):
             value = await self._batcher.read(key, byte_range)
-        else:  # nothing to wait for
+        else:  # metadata: nothing to wait for, and an array may be made of it
+            _let_arrays_name_chunks()
             value = self._reader.document(key, byte_range)
         kind = (prototype or default_buffer_prototype()).buffer
         return None if value is None else kind.from_bytes(value)
@@ -493,3 +493,9 @@ class IcevirtStore(Store):
     def _refer(self, array_path: str, table: ChunkTable) -> None:
         with self._session.lock:
             self._session.set_chunks(array_path, table)
+
+
+def _let_arrays_name_chunks() -> None:
+    from icevirt.access.store.naming_pipeline import name_chunks_in_errors
+
+    name_chunks_in_errors()

@@ -66,14 +66,10 @@ def store_dask(
             share a chunk.
         ConflictError: Two tasks of other processes wrote into one chunk.
     """
-    many, places = _as_lists(sources, targets, regions)
-    session = _session_of([target.store for target in places])
+    whole = match(sources, targets, regions)
+    session = _session_of([target.store for _, target, _ in whole])
     writes = []
-    if regions is None or isinstance(regions, tuple):
-        each: list[Any] = [regions] * len(many)
-    else:
-        each = list(regions)
-    for source, target, region in zip(many, places, each, strict=True):
+    for source, target, region in whole:
         box = _box(source, target, region)
         grid = [_edges(0, sizes) for sizes in target.write_chunk_sizes]
         aligned = _align(source, grid, box) if align_chunks else source
@@ -238,19 +234,27 @@ def flat(nested: Any) -> list[Any]:
 # -- what is refused -------------------------------------------------------------------------
 
 
-def _as_lists(sources: Any, targets: Any, regions: Any) -> tuple[list[Any], list[zarr.Array[Any]]]:
+def match(
+    sources: Any, targets: Any, regions: Any
+) -> list[tuple[Any, zarr.Array[Any], Region | None]]:
+    """Return each source with its target and region, of what dask's own ``store`` takes.
+
+    Raises:
+        InvalidInputError: There are not as many of each, or a source is not a dask array.
+    """
     import dask.array
 
     many = [sources] if isinstance(sources, dask.array.Array) else list(sources)
     places = [targets] if isinstance(targets, zarr.Array) else list(targets)
-    count = len(many) if regions is None or isinstance(regions, tuple) else len(regions)
-    if not len(many) == len(places) == count:
+    is_one = regions is None or isinstance(regions, tuple)  # for all
+    boxes = [regions] * len(many) if is_one else list(regions)
+    if not many or not len(many) == len(places) == len(boxes):
         raise InvalidInputError(
             "there is not one target and one region for each source",
             do="Pass lists of the same length.",
             sources=len(many),
             targets=len(places),
-            regions=count,
+            regions=len(boxes),
         )
     for source in many:
         if not isinstance(source, dask.array.Array):
@@ -259,7 +263,7 @@ def _as_lists(sources: Any, targets: Any, regions: Any) -> tuple[list[Any], list
                 do="Make one by dask.array.from_array, or write it yourself: target[...] = values.",
                 type=type(source).__name__,
             )
-    return many, places
+    return list(zip(many, places, boxes, strict=True))
 
 
 def _session_of(stores: Iterable[Any]) -> Session:
@@ -290,25 +294,58 @@ def _session_of(stores: Iterable[Any]) -> Session:
 
 
 def _box(source: Any, target: zarr.Array[Any], region: Region | None) -> Region:
-    """Return the region with its bounds. Raises `InvalidInputError` if the source does not fit."""
+    """Return a region that a source fills, with its bounds. Raises as `place`."""
     given = (slice(None),) * target.ndim if region is None else region
     facts = {"path": target.path, "region": given, "source": source.shape, "target": target.shape}
-    if len(given) != target.ndim or any((each.step or 1) != 1 for each in given):
+    if len(given) != target.ndim or any(
+        not isinstance(each, slice) or (each.step or 1) != 1 for each in given
+    ):
         raise InvalidInputError(
             "a region is one slice of step 1 for each dimension of its target",
             do="Write (slice(0, 10), slice(None)).",
             **facts,
         )
-    box = tuple(
-        slice(*each.indices(length)[:2]) for each, length in zip(given, target.shape, strict=True)
-    )
+    box = place(source, target, given)
     if tuple(each.stop - each.start for each in box) != source.shape:
         raise InvalidInputError(
             "a dask array does not have the shape of the region that it is written to",
             do="Resize the target first, target.resize(shape), or pass another region.",
             **facts,
         )
-    if not np.can_cast(source.dtype, target.dtype, "same_kind"):
+    return box
+
+
+def place(source: Any, target: zarr.Array[Any], region: Region | None) -> Region:
+    """Return a region with its bounds, of which a source may leave some out at the end.
+
+    It may have numbers for dimensions that the source does not have, as dask takes them.
+
+    Raises:
+        InvalidInputError: The source does not fit, so that values would be lost.
+    """
+    try:
+        given = () if region is None else region
+        given = (*given, *[slice(None)] * (target.ndim - len(given)))
+        box = tuple(
+            slice(*each.indices(length)) if isinstance(each, slice) else range(length)[each]
+            for each, length in zip(given, target.shape, strict=True)
+        )
+        slices = [each for each in box if isinstance(each, slice)]
+        rooms = [len(range(each.start, each.stop, each.step)) for each in slices]
+        fits = all(have <= room for have, room in zip(source.shape, rooms, strict=True))
+    except (IndexError, TypeError, ValueError):  # outside, no number, too many or too few
+        fits = False
+    if not fits or any(each.step < 0 for each in slices):
+        raise InvalidInputError(
+            "a dask array does not fit into the region that it is written to",
+            do="Resize the target first, target.resize(shape), or pass another region: a slice for"
+            " each dimension of the array, with a step above zero.",
+            path=target.path,
+            region=region,
+            source=source.shape,
+            target=target.shape,
+        )
+    if not _keeps_values(source.dtype, target.dtype):
         raise InvalidInputError(
             "the values of a dask array do not fit into the dtype of its target",
             do=f"Convert them yourself: array.astype({str(target.dtype)!r}).",
@@ -317,6 +354,13 @@ def _box(source: Any, target: zarr.Array[Any], region: Region | None) -> Region:
             target_dtype=str(target.dtype),
         )
     return box
+
+
+def _keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Say whether a dtype takes the values of another; numbers may lose precision."""
+    if source.kind == "O":
+        return target.kind in "OTUS"  # texts
+    return np.can_cast(source, target, "safe" if target.kind in "USMm" else "same_kind")
 
 
 def _edges(start: int, sizes: Iterable[int]) -> list[int]:

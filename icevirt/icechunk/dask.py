@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from icevirt.access.dask_arrays import Write, computing_meta, merge_by_tree, write_with_forks
+from icevirt.access.dask_arrays import (
+    Write,
+    computing_meta,
+    match,
+    merge_by_tree,
+    place,
+    write_with_forks,
+)
 from icevirt.errors import refuse_missing
 from icevirt.icechunk.distributed import check_forks, extract_session, merge_sessions
 from icevirt.icechunk.session import ForkSession
@@ -26,33 +33,31 @@ __all__ = [
 
 def store_dask(
     *,
-    sources: list[Any],
-    targets: list[Any],
-    regions: list[tuple[slice, ...]] | None = None,
+    sources: Any,
+    targets: Any,
+    regions: Any = None,
     split_every: int | None = None,
     **store_kwargs: Any,
 ) -> ForkSession:
     """Write dask arrays into zarr arrays, and return the merged fork of the session.
 
     Args:
-        sources: dask arrays.
+        sources: dask arrays, or one.
         targets: A zarr array for each, of a fork's store.
-        regions: Where to write in each target.
+        regions: Where to write in each target, or one tuple for all.
         split_every: How many forks are merged at once.
         **store_kwargs: For `dask.compute`: a scheduler, say.
 
     Raises:
-        TypeError: A source is not a dask array, or a target not of a fork's store.
+        TypeError: A target is not of a fork's store.
+        InvalidInputError: A source is not a dask array, or does not fit into its target.
         ConflictError: Two tasks of other processes wrote into one chunk of a target.
     """
     by_session: dict[Any, list[Write]] = {}
-    for source, target, region in zip(
-        sources, targets, regions or [()] * len(sources), strict=True
-    ):
-        _check_array(source)
+    for source, target, region in match(sources, targets, regions):
         session = extract_session(target)
         check_forks(session)
-        write = Write(source, target.path, region or (slice(None),) * source.ndim)
+        write = Write(source, target.path, place(source, target, region))
         by_session.setdefault(session, []).append(write)
     for session, writes in by_session.items():
         write_with_forks(session, writes, split_every=split_every, options=store_kwargs)
@@ -69,7 +74,8 @@ def session_merge_reduction(
     """
     many = arrays if isinstance(arrays, list | tuple) else [arrays]
     for array in many:
-        _check_array(array)
+        if not isinstance(array, dask.array.Array):
+            raise TypeError(f"Expected a dask array, received {type(array)!r}")
     return merge_sessions(
         *_compute(
             *(
@@ -84,11 +90,6 @@ def session_merge_reduction(
             )
         )
     )
-
-
-def _check_array(array: Any) -> None:
-    if not isinstance(array, dask.array.Array):
-        raise TypeError(f"Expected a dask array, received {type(array)!r}")
 
 
 def merge_sessions_array_kwargs(

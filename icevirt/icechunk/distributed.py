@@ -6,6 +6,7 @@ from typing import Any
 
 from icevirt.access.dask_arrays import flat
 from icevirt.icechunk.session import ForkSession, Session
+from icevirt.repo import session as engine
 
 __all__ = ["extract_session", "merge_sessions"]
 
@@ -36,7 +37,7 @@ def merge_sessions(*sessions: Any) -> ForkSession:
 def check_forks(*sessions: Any) -> None:
     """Check that sessions are forks, which can be merged. Raises ``TypeError``."""
     for session in sessions:
-        if not isinstance(session, ForkSession):
+        if not isinstance(session, engine.ForkSession):
             raise TypeError(
                 f"merge_sessions takes forks. Received {type(session).__name__!r}. Merge forks into"
                 " their session by session.merge(*forks)."

@@ -223,6 +223,80 @@ def test_two_arrays_that_meet_in_a_chunk_are_written_in_turn(session):
     np.testing.assert_array_equal(targets[0][...], VALUES)
 
 
+HALF = VALUES[:5]
+TAKEN = {
+    "lists": lambda t: ([da.from_array(VALUES, chunks=(2, 6))], [t], None),
+    "one of each": lambda t: (da.from_array(VALUES, chunks=(2, 6)), t, None),
+    "one region for all": lambda t: ([da.from_array(VALUES)], [t], (slice(0, 10), slice(0, 6))),
+    "a region that leaves dimensions out": lambda t: (da.from_array(HALF), t, (slice(0, 5),)),
+    "a region from the end": lambda t: (da.from_array(HALF), t, (slice(-5, None),)),
+    "a step": lambda t: (da.from_array(HALF, chunks=2), t, (slice(0, 10, 2),)),
+    "a number": lambda t: (da.from_array(VALUES[3]), t, [(3,)]),
+    "no region for one": lambda t: (
+        [da.from_array(HALF), da.from_array(VALUES[9])],
+        [t, t],
+        [None, (-1,)],
+    ),
+    "less than its region has": lambda t: (da.from_array(HALF, chunks=(2, 3)), t, None),
+    "nothing": lambda t: (da.ones((0, 6)), t, (slice(0, 0),)),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_icechunks_name_takes_what_dasks_store_takes(session, case):
+    fork = session.fork()
+    sources, _, regions = TAKEN[case](None)
+    expected = np.full((10, 6), -1.0)
+    many = [sources] if isinstance(sources, da.Array) else sources
+    boxes = regions if isinstance(regions, list) else [regions] * len(many)
+    for source, box in zip(many, boxes, strict=True):
+        shape = tuple(slice(0, length) for length in source.shape)
+        expected[box if box is not None else shape] = source.compute()
+    sources, targets, regions = TAKEN[case](arrays(fork)["a"])
+    merged = icevirt.icechunk.dask.store_dask(sources=sources, targets=targets, regions=regions)
+    session.merge(merged)
+    np.testing.assert_array_equal(arrays(session)["a"][...], expected)
+
+
+LOST = {
+    "longer than the target": (da.ones((11, 6), chunks=(5, 6)), None),
+    "longer than the region": (da.ones((10, 6), chunks=(5, 6)), (slice(0, 5),)),
+    "a region beyond the end": (da.ones((4, 6)), (slice(8, 12),)),
+    "a number outside": (da.ones(6), (10,)),
+    "too many slices": (da.ones((10, 6)), (slice(None),) * 3),
+    "too few dimensions": (da.ones(6), None),
+    "backwards": (da.ones((10, 6)), (slice(None, None, -1),)),
+    "points": (da.ones((2, 6)), ([0, 5],)),
+    "unknown sizes": (da.ones(10)[da.ones(10) > 0], (slice(None), 0)),
+    "a dtype that has more": (da.ones((10, 6), dtype="c8"), None),
+    "no array": (np.ones((10, 6)), None),
+}
+
+
+@pytest.mark.parametrize(("source", "region"), LOST.values(), ids=LOST)
+def test_what_icechunks_name_would_lose_is_refused(session, source, region):
+    target = arrays(session.fork())["a"]
+    regions = None if region is None else [region]
+    with pytest.raises(InvalidInputError, match="dask array"):
+        icevirt.icechunk.dask.store_dask(sources=[source], targets=[target], regions=regions)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [(str, ["a", "bcd"]), ("<U2", ["a", "bc"]), ("S2", [b"a", b"bc"]), ("M8[ns]", [1, 2])],
+)
+def test_texts_and_times_are_written_whole(session, dtype, values):
+    zarr.create_array(session.store, name="t", shape=(2,), dtype=dtype, fill_value=None)
+    target = zarr.open_array(session.store, path="t")
+    values = np.array(values, object if dtype is str else dtype)
+    icevirt.dask.store_dask(da.from_array(values, chunks=2), target)
+    assert target[...].tolist() == values.tolist()
+    longer = {"U": "<U3", "S": "S3", "M": "M8[fs]"}.get(values.dtype.kind)
+    if longer:
+        with pytest.raises(InvalidInputError, match="do not fit into the dtype"):
+            icevirt.dask.store_dask(da.zeros(2, dtype=longer), target)
+
+
 def test_icechunks_name_takes_forks_only(session):
     target = arrays(session)["a"]
     with pytest.raises(TypeError, match="takes forks"):

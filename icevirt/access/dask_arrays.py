@@ -293,9 +293,9 @@ def _session_of(stores: Iterable[Any]) -> Session:
     return session
 
 
-def _box(source: Any, target: zarr.Array[Any], region: Region | None) -> Region:
+def _box(source: Any, target: zarr.Array[Any], region: tuple[Any, ...] | None) -> Region:
     """Return a region that a source fills, with its bounds. Raises as `place`."""
-    given = (slice(None),) * target.ndim if region is None else region
+    given: tuple[Any, ...] = (slice(None),) * target.ndim if region is None else region
     facts = {"path": target.path, "region": given, "source": source.shape, "target": target.shape}
     if len(given) != target.ndim or any(
         not isinstance(each, slice) or (each.step or 1) != 1 for each in given
@@ -315,7 +315,7 @@ def _box(source: Any, target: zarr.Array[Any], region: Region | None) -> Region:
     return box
 
 
-def place(source: Any, target: zarr.Array[Any], region: Region | None) -> Region:
+def place(source: Any, target: zarr.Array[Any], region: tuple[Any, ...] | None) -> tuple[Any, ...]:
     """Return a region with its bounds, of which a source may leave some out at the end.
 
     It may have numbers for dimensions that the source does not have, as dask takes them.
@@ -324,7 +324,7 @@ def place(source: Any, target: zarr.Array[Any], region: Region | None) -> Region
         InvalidInputError: The source does not fit, so that values would be lost.
     """
     try:
-        given = () if region is None else region
+        given = region or ()
         given = (*given, *[slice(None)] * (target.ndim - len(given)))
         box = tuple(
             slice(*each.indices(length)) if isinstance(each, slice) else range(length)[each]

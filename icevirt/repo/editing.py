@@ -203,9 +203,12 @@ class Editing(View):
             return diff_of(self._base, self.snapshot, [self._staging.log(self._base.id)])
 
     def discard_changes(self) -> None:
-        """Discard all uncommitted changes. Raises ``ReadOnlyError``."""
-        self._area()
-        self._settle(self._base)
+        """Discard all uncommitted changes, of a fork those since it began.
+
+        Raises:
+            ReadOnlyError: The session is read-only.
+        """
+        self._settle(self._base, self._area().undone())
 
     # -- inside ------------------------------------------------------------------------------
 

@@ -87,7 +87,8 @@ class Session(Editing, Pictured):
         Raises:
             ConflictError: Two of them changed the same node, or wrote the same chunk, and neither
                 knew of the other.
-            SessionStateError: One is not a fork, or started from another snapshot or repository.
+            SessionStateError: One is not a fork, started from another snapshot or repository, or
+                is a fork of a fork whose changes this session does not have.
             ReadOnlyError: The session is read-only.
         """
         from icevirt.repo.commits.change_set import ChangeSet
@@ -108,8 +109,18 @@ class Session(Editing, Pictured):
                     other=repr(other),
                 )
             taken.append(other.copy_changes())
+        taken.sort(key=lambda change: change.begins_after)  # what others began with comes first
         with self.lock:
-            self._settle(self._base, reduce(ChangeSet.merge, taken, self._change()))
+            merged = reduce(ChangeSet.merge, taken, self._change())
+            if merged.missing() and not isinstance(self, ForkSession):
+                raise MergeRefusedError(
+                    "a fork of a fork has changes of the fork that it came from, which this session"
+                    " does not have, so that they would be lost",
+                    do="Merge the fork that it came from first, or both at once:"
+                    " session.merge(first, second).",
+                    session=self.snapshot_id,
+                )
+            self._settle(self._base, merged)
 
     def move(self, from_path: str, to_path: str) -> None:
         """Move a node and everything below it; only in a rearrange session. Nothing is copied.
@@ -296,10 +307,6 @@ class ForkSession(Session):
         """Return what it changed so far, for another to take over."""
         with self.lock:
             return self._area().copy()
-
-    def discard_changes(self) -> None:
-        """Discard all changes since the fork."""
-        self._settle(self._base, self._area().undone())
 
     def _on_branch(self) -> str:
         raise CommitRefusedError(

@@ -194,6 +194,21 @@ def test_what_was_discarded_does_not_come_back_with_a_fork(session):
     assert values(session)[:2] == [0, 6]
 
 
+def test_what_a_fork_discarded_is_not_missed(session):
+    fork = session.fork()
+    write(fork, 0, 5)
+    inner = fork.fork()
+    write(inner, 1, 6)
+    fork.discard_changes()
+    with pytest.raises(SessionStateError, match="the fork that it came from"):
+        session.merge(inner)
+    session.merge(fork, inner)
+    assert values(session)[:2] == [0, 6]
+    session.discard_changes()
+    session.merge(inner)  # what is merged again is there again
+    assert values(session)[:2] == [0, 6]
+
+
 def resize(length):
     return lambda s: s.set_metadata("/a", array_json((length,)))
 

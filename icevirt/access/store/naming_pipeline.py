@@ -41,7 +41,7 @@ _guard = threading.Lock()
 
 def _forget_turns() -> None:
     """Begin anew in a child process, which has none of the threads that hold turns."""
-    global _guard
+    global _guard  # noqa: PLW0603 - a thread that the child does not have may hold it
     _guard = threading.Lock()
     _turns.clear()
 
@@ -71,7 +71,7 @@ async def _in_turn(batch: list[Any]) -> AsyncIterator[None]:
 def _innermost(store: Any) -> Any:
     """Return the store that zarr's wrappers, which log or cache, are around."""
     while isinstance(store, WrapperStore):
-        store = store._store
+        store = store._store  # noqa: SLF001 - there is no other way in
     return store
 
 

@@ -6,6 +6,7 @@ It holds the state after the changes, not a list of them; the transaction log is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,11 +52,14 @@ class ChangeSet:
         origin: Mapping[str, Node] | None = None,
         begin: int = 0,
         began_changed: bool = False,
+        needs: AbstractSet[ObjectId8] = frozenset(),
+        discarded: AbstractSet[ObjectId8] = frozenset(),
     ) -> None:
         """Begin with changes made already.
 
         Of a fork, ``under`` and ``origin`` are of before it, as are the first ``begin`` authors,
-        and ``began_changed`` says whether there was something to commit.
+        and ``began_changed`` says whether there was something to commit. What was merged began with
+        the changes of the authors ``needs``, too; those of ``discarded`` were taken back.
         """
         self.base = base
         self.nodes: dict[str, Node] = by_path(base.nodes) if nodes is None else dict(nodes)
@@ -68,6 +72,8 @@ class ChangeSet:
         # changes count, also those that were taken back, as they do for the official client
         self._is_changed = False
         self._began_changed = began_changed
+        self._needs = frozenset(needs)
+        self._discarded = frozenset(discarded)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -113,6 +119,7 @@ class ChangeSet:
     def add_group(self, path: str, zarr_json: bytes) -> None:
         """Add a group; see `icevirt.versioning.hierarchy.add_group`."""
         nodes.add_group(self.nodes, path, zarr_json, ObjectId8.random)
+        self._authors.current()
 
     def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
         """Add an array and its references."""
@@ -120,6 +127,7 @@ class ChangeSet:
         assert isinstance(node, ArrayNode)
         check_grid(node, chunks.index)
         nodes.add_array(self.nodes, node, ObjectId8.random)
+        self._authors.current()
         self._stage(node.id, chunks)
 
     def put(self, node: ArrayNode, chunks: ChunkTable) -> None:
@@ -161,9 +169,23 @@ class ChangeSet:
         self._authors.close()
         return self._with(self.nodes, self._parts, self._authors.known, is_changed=self._is_changed)
 
+    def missing(self) -> frozenset[ObjectId8]:
+        """Return authors whose changes merged forks began with, and which nobody merged here."""
+        return self._needs.difference(self._authors.known, self._discarded)
+
+    @property
+    def begins_after(self) -> int:
+        """How many authors it began with: of a fork of a fork more than of that fork."""
+        return self._begin
+
     def undone(self) -> ChangeSet:
-        """Return a fork as it was when it began."""
-        return self._with(self._origin, {}, self._authors.known[: self._begin])
+        """Return this as it was when it began."""
+        self._authors.close()
+        known = self._authors.known
+        discarded = self._discarded.union(known[self._begin :])
+        return self._with(
+            self._origin, {}, known[: self._begin], needs=frozenset(), discarded=discarded
+        )
 
     def merge(self, fork: ChangeSet) -> ChangeSet:
         """Return these changes with those that a fork made; see `icevirt.repo.commits.authorship`.
@@ -188,7 +210,11 @@ class ChangeSet:
                 refuse_both(node, (there, *parts.get(node.id, ())), unknown, part)
                 parts[node.id] = join_small([*parts.get(node.id, ()), part])
         is_changed = self._is_changed or fork._is_changed
-        return self._with(now, parts, known, is_changed=is_changed)
+        needs = self._needs.union(fork._needs, fork._authors.known[: fork._begin]).difference(known)
+        discarded = self._discarded | fork._discarded
+        return self._with(
+            now, parts, known, is_changed=is_changed, needs=needs, discarded=discarded
+        )
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it; what comes back to its place is a change all the same."""
@@ -203,6 +229,7 @@ class ChangeSet:
         before = self.nodes.copy()
         nodes.remove_below(self.nodes, path)
         self.nodes.pop(path, None)
+        self._authors.current()
         known = {node.id for node in self.base.nodes}
         gone = (before[each] for each in before.keys() - self.nodes.keys())
         self._is_changed |= any(node.id in known for node in gone)
@@ -211,6 +238,7 @@ class ChangeSet:
         """Put a node with other metadata in the place of the one that is there."""
         self._is_changed |= self.nodes[node.path] != node
         self.nodes[node.path] = node
+        self._authors.current()
 
     def _with(
         self,
@@ -219,6 +247,8 @@ class ChangeSet:
         known: Sequence[ObjectId8],
         *,
         is_changed: bool = False,
+        needs: AbstractSet[ObjectId8] | None = None,
+        discarded: AbstractSet[ObjectId8] | None = None,
     ) -> ChangeSet:
         made = ChangeSet(
             self.base,
@@ -229,6 +259,8 @@ class ChangeSet:
             origin=self._origin,
             begin=self._begin,
             began_changed=self._began_changed,
+            needs=self._needs if needs is None else needs,
+            discarded=self._discarded if discarded is None else discarded,
         )
         made._is_changed = is_changed
         return made

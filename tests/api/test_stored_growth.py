@@ -265,7 +265,7 @@ def name_growth(given):
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("form", "steps"), cases(GROWTHS_OF_FORMS, *GROWTHS_OF_FORMS[::2]), ids=name_growth
+    ("form", "steps"), cases(GROWTHS_OF_FORMS, *GROWTHS_OF_FORMS[::4]), ids=name_growth
 )
 def test_a_stored_variable_goes_on_in_its_form(archive, form, steps):
     goes_on(archive, FORMS[form], steps)

@@ -10,6 +10,7 @@ from archives.equal_meaning import mapping
 from archives.spellings import field
 from archives.writing import put
 from icevirt.errors import CombineError, DataLoss
+from long_forms import crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -77,8 +78,7 @@ def write(folder, added):
     return files
 
 
-@pytest.mark.parametrize("turn", [1, -1])
-@pytest.mark.parametrize("case", ALIKE)
+@pytest.mark.parametrize(("case", "turn"), crossed(ALIKE, [1, -1]))
 def test_values_are_those_of_the_first_file_and_mean_those_of_all(case, turn, tmp_path):
     files = write(tmp_path, (*ALIKE[case][::turn], ALIKE[case][0]))
     icevirt.build(files[:2], str(tmp_path / "repo"))
@@ -94,8 +94,7 @@ def test_values_are_those_of_the_first_file_and_mean_those_of_all(case, turn, tm
     assert icevirt.verify(str(tmp_path / "repo"), authorize_virtual_chunk_access=access).ok
 
 
-@pytest.mark.parametrize("turn", [1, -1])
-@pytest.mark.parametrize("case", UNLIKE)
+@pytest.mark.parametrize(("case", "turn"), crossed(UNLIKE, [1, -1]))
 def test_what_means_something_else_is_refused(case, turn, tmp_path):
     with pytest.raises(CombineError, match=r"/v|/crs"):
         icevirt.build(write(tmp_path, UNLIKE[case][::turn]), str(tmp_path / "repo"))

@@ -8,6 +8,7 @@ import xarray as xr
 import icevirt
 from builds.support import verified
 from icevirt.errors import CombineError
+from long_forms import crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -69,13 +70,13 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize("kind", ["UGRID", "start_index only"])
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(
+    ("way", "kind", "sizes"), crossed(WAYS, ["UGRID", "start_index only"], SIZES)
+)
 def test_parts_of_a_mesh_are_refused_and_a_fix_gives_each_a_group(
-    tmp_path, repo_path, sizes, kind, how
+    tmp_path, repo_path, sizes, kind, way
 ):
-    files = parts(tmp_path, *sizes, kind=kind)
+    files, how = parts(tmp_path, *SIZES[sizes], kind=kind), WAYS[way]
     with pytest.raises(CombineError) as caught:
         icevirt.build(files, repo_path, **how)
     assert not caught.value.fixes[0].loss
@@ -196,11 +197,11 @@ BASE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", UNLIKE.values(), ids=UNLIKE)
-@pytest.mark.parametrize("names", ["crs", "crs: x y"])
+@pytest.mark.parametrize(("unlike", "names"), crossed(UNLIKE, ["crs", "crs: x y"]))
 def test_files_of_several_projections_are_refused_and_groups_keep_them(
-    tmp_path, repo_path, change, names
+    tmp_path, repo_path, unlike, names
 ):
+    change = UNLIKE[unlike]
     files = [
         tile(tmp_path / f"{n}.nc", n, {**BASE, **(change if n else {})}, names=names)
         for n in range(2)

@@ -12,6 +12,7 @@ import icevirt
 from archives.random_proposals import change_call
 from builds.support import verified
 from icevirt.errors import CombineError, InvalidInputError
+from long_forms import crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -151,9 +152,12 @@ def parts(folder, kind, *sizes, **how):
     ]
 
 
-@pytest.mark.parametrize("sizes", [((4, 5), (4, 5)), ((4, 6), (3, 5), (5, 7))], ids=["even", "odd"])
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_indices_count_all_elements_where_asked(tmp_path, repo_path, kind, sizes):
+SIZES = {"even": ((4, 5), (4, 5)), "odd": ((4, 6), (3, 5), (5, 7))}
+
+
+@pytest.mark.parametrize(("name", "size"), crossed(KINDS, SIZES))
+def test_indices_count_all_elements_where_asked(tmp_path, repo_path, name, size):
+    kind, sizes = KINDS[name], SIZES[size]
     files = parts(tmp_path, kind, *sizes)
     call = {"concat_dim": ["face", kind.node]}
     with pytest.raises(CombineError, match=f"/{kind.name} numbers the steps along") as caught:

@@ -8,6 +8,7 @@ import xarray as xr
 import icevirt
 from archives.groups import volume
 from icevirt.errors import CombineError
+from long_forms import crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -28,10 +29,9 @@ def write(folder, *, odd=0, count=3, **how):
     return [str(each) for each in found]
 
 
-@pytest.mark.parametrize("count", [2, 7])
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(("kind", "count"), crossed(KINDS, [2, 7]))
 def test_the_first_proposal_keeps_every_value_of_every_sweep(tmp_path, repo_path, kind, count):
-    files = write(tmp_path, count=count, **kind)
+    files = write(tmp_path, count=count, **KINDS[kind])
     with pytest.raises(CombineError) as caught:
         icevirt.build(files, repo_path)
     first = caught.value.fixes[0]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import icevirt
 from builds.support import verified
 from icevirt.errors import CombineError
+from long_forms import crossed
 
 pytestmark = pytest.mark.ci
 
@@ -275,13 +276,13 @@ SPELLED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("appends", [False, True], ids=["one build", "appended"])
-@pytest.mark.parametrize("kind", ["f8", "i8"])
-@pytest.mark.parametrize("pairs", SPELLED.values(), ids=SPELLED)
+@pytest.mark.parametrize(
+    ("spelled", "kind", "appends"), crossed(SPELLED, ["f8", "i8"], [False, True])
+)
 def test_times_are_those_of_their_files_however_the_dates_are_spelled(
-    tmp_path, in_process, pairs, kind, appends
+    tmp_path, in_process, spelled, kind, appends
 ):
-    theirs, ours, report = build_pair(tmp_path, pairs, kind, appends=appends)
+    theirs, ours, report = build_pair(tmp_path, SPELLED[spelled], kind, appends=appends)
     assert ours.tolist() == theirs.tolist()
     assert appends or any("every value exactly" in text for text in report.findings)
 
@@ -391,11 +392,9 @@ def write_leads(path, number, unit, mark, per, kind="i8"):
     return str(path)
 
 
-@pytest.mark.parametrize("kind", ["i8", "f8"])
-@pytest.mark.parametrize("appends", [False, True], ids=["one build", "appended"])
-@pytest.mark.parametrize("ways", LEADS.values(), ids=LEADS)
-def test_durations_are_those_of_their_files(tmp_path, in_process, ways, appends, kind):
-    files = [write_leads(tmp_path / f"f{n}.nc", n, *way, kind) for n, way in enumerate(ways)]
+@pytest.mark.parametrize(("lead", "appends", "kind"), crossed(LEADS, [False, True], ["i8", "f8"]))
+def test_durations_are_those_of_their_files(tmp_path, in_process, lead, appends, kind):
+    files = [write_leads(tmp_path / f"f{n}.nc", n, *way, kind) for n, way in enumerate(LEADS[lead])]
     repo = str(tmp_path / "repo")
     if appends:
         icevirt.build(files[:1], repo, concat_dim="time")

@@ -109,7 +109,8 @@ def append(
         concat_dim: As for `icevirt.build`; by default as the last build did.
         group: The group of the dataset.
         scan_options: Options that the last build recorded hold where none is given here, except
-            ``scanner`` and ``allow_references_to``, which have to be given again.
+            ``allow_references_to``, which has to be given again, and a ``scanner`` that you did not
+            name on this machine.
         combine_options: The same, except ``preprocess``.
         commit_options: As for `icevirt.build`; ``publish_as`` has to be given again.
         on_changed: How to handle files that the dataset holds as they were before: "refuse" stops
@@ -214,6 +215,7 @@ class _Call:
             choices = Choices.of(self.concat_dim, scan, combine)
             return Continued(choices=choices, commit=self.commit)
         return continue_options(
+            self.storage,
             record,
             concat_dim=self.concat_dim,
             scan_options=scan,

@@ -36,6 +36,7 @@ from icevirt.planning.remedies import build_fix
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.scan.contract import ScannerOptions, rules_of
 from icevirt.scan.options import ScanOptions
+from icevirt.scan.registry import find_named
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage
@@ -140,7 +141,14 @@ class Choices:
 
 
 def scanner_options(scan: ScanOptions, **combining: Any) -> ScannerOptions:
-    """Return what scanners are given: the options of a scan, and hints of how files combine."""
+    """Return what scanners are given: the options of a scan, and hints of how files combine.
+
+    Raises:
+        InvalidInputError: The scanner that they name does not exist.
+        ScanError: It does not load.
+    """
+    if scan.scanner:
+        find_named(scan.scanner)
     return ScannerOptions(
         group=scan.source_group,
         variables=names(scan.variables),

@@ -1,8 +1,9 @@
 """Read the options of the last build from its snapshot, for a call that goes on with them.
 
 Anybody who can write the repository can write them, so they are data and no authority: they say how
-files combine. What is run or read is the caller's alone to say: functions, scanners, directories
-that references may lead to, servers and credentials, and places where files are published.
+files combine. What is run or read is the caller's alone to say: functions, directories that
+references may lead to, servers and credentials, and places where files are published; and scanners
+that this user did not name before (`icevirt.api.trust.recorded_scanners`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from icevirt.api.choices import (
     ScanOptionsLike,
 )
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.trust.recorded_scanners import find_scanner, recorded_scanner
 from icevirt.archive.options import Options
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.model.attributes import restore
@@ -27,6 +29,7 @@ from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.remedies import build_fix, of_arguments
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.options import ScanOptions
+from icevirt.storage.protocol import Storage
 
 _OF_COMBINING = frozenset(
     {
@@ -59,6 +62,7 @@ class Continued:
 
 
 def continue_options(
+    storage: Storage,
     record: Mapping[str, Any],
     *,
     concat_dim: ConcatDim,
@@ -77,6 +81,11 @@ def continue_options(
     asked = _check(ScanOptions, scan_options), _check(CombineOptions, combine_options)
     commit = _check(CommitOptions, commit_options)
     _refuse_lacking(scan, combine, *asked, commit)
+    if "scanner" not in asked[0]:
+        scanner = find_scanner(storage, record)
+        if scanner is None:
+            raise _only_caller("scan_options", "scanner", recorded_scanner(record))
+        asked[0]["scanner"] = scanner
     known = _usable(lambda: _scan_options(scan)), _usable(lambda: _combine_options(combine, asked))
     if "containers" not in commit and (named := combine.get("containers")):
         commit["containers"] = _usable(lambda: {str(name): str(at) for at, name in named})
@@ -165,10 +174,9 @@ def _refuse_lacking(
             "the last build placed files by nested lists, to which no file can be appended",
             fixes=[replace(_REBUILD, price="places all files that you name in nested lists")],
         )
-    for name in ("scanner", "allow_references_to"):
-        if (held := scan.get(name)) and name not in asked_scan:
-            value = list(held) if isinstance(held, list | tuple) else str(held)
-            raise _only_caller("scan_options", name, value)
+    if (held := scan.get("allow_references_to")) and "allow_references_to" not in asked_scan:
+        value = list(held) if isinstance(held, list | tuple) else str(held)
+        raise _only_caller("scan_options", "allow_references_to", value)
     if (held := (combine.get("edits") or {}).get("preprocess")) and (
         "preprocess" not in asked_combine
     ):

@@ -7,7 +7,7 @@ and anybody may have written it: only those below places that the caller authori
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -20,6 +20,7 @@ from icevirt.api.commit_options import refuse_misplaced_options
 from icevirt.api.dataset.files_held import files_of_build
 from icevirt.api.dataset.records import newest_records, provenance_of, records_in
 from icevirt.api.events import Clock, long_running, telling_tasks
+from icevirt.api.trust.recorded_scanners import find_scanner, recorded_scanner
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.archive.sources import SourceFiles
@@ -34,12 +35,14 @@ from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.edits.file_edits import read_recorded
+from icevirt.planning.remedies import of_arguments
 from icevirt.planning.schedule.sampling import sample
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
+from icevirt.scan.registry import find_named
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.tasks.verify.comparison import compare_values
 from icevirt.tasks.verify.references import (
@@ -71,6 +74,7 @@ def verify(
     values: int | None = None,
     full: bool = False,
     seed: int | None = None,
+    scanner: str | None = None,
     authorize_virtual_chunk_access: Authorization = None,
     executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
@@ -90,6 +94,9 @@ def verify(
             requested. The coordinates and stored variables of each file met are compared too.
         full: Compare all chunks.
         seed: Of the sample; by default another one each time. It is in the report.
+        scanner: The scanner that describes the files for the comparison of values; by default the
+            one that the build named, if it is installed under that name or you named it on this
+            machine, else each file's content decides.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
         executor: What runs tasks, as for `build`; by default this process where there is little to
             do, else the active session, or a local one for this call.
@@ -97,7 +104,8 @@ def verify(
 
     Raises:
         UnauthorizedError: A container that references of the version use was not authorized.
-        InvalidInputError: Arguments contradict one another.
+        InvalidInputError: Arguments contradict one another; or the build named a scanner that is
+            not installed, or that only you may name.
         RepositoryNotFoundError, RefNotFoundError, SnapshotNotFoundError: They do not exist.
 
     Examples:
@@ -136,7 +144,8 @@ def verify(
     if not any(ref.values()):
         ref["branch"] = "main"
     session = opened.readonly_session(**ref)  # type: ignore[arg-type]  # a name each
-    work = _Work(session, storage, access, _build_of(opened, session))
+    scanners = _find_scanners(opened, session, scanner) if wanted or full else {}
+    work = _Work(session, storage, access, _build_of(opened, session), scanners)
     with long_running("verify", clock), job_tags(storage.url), ExitStack() as stack:
         size = work.total if full else wanted
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
@@ -220,13 +229,53 @@ def _build_of(opened: Repository, session: Session) -> Mapping[str, Any]:
     return next((each for each in older if each is not None), {})
 
 
+def _find_scanners(opened: Repository, session: Session, asked: str | None) -> dict[str, str]:
+    """Return the scanners that were named for datasets of a version, by group.
+
+    Raises:
+        InvalidInputError: One is not installed, or only the caller may name it.
+    """
+    if asked is not None:
+        if asked:
+            find_named(asked)
+        return {paths.ROOT: asked}
+    found = {}
+    for record in _records_of(opened, session):
+        name = find_scanner(opened.storage, record)
+        if name is None:
+            recorded = recorded_scanner(record)
+            raise InvalidInputError(
+                "the build named a scanner, which is not taken from the repository",
+                fixes=[of_arguments({"scanner": recorded}, "runs it, if you trust this name")],
+                do="Anyone who can write the repository could choose what is run here.",
+                group=record.get("group"),
+                recorded=recorded,
+            )
+        found[str(record.get("group"))] = name
+    return found
+
+
+def _records_of(opened: Repository, session: Session) -> Iterator[Mapping[str, Any]]:
+    """Yield what the last build of each group said."""
+    info, here = opened.head.read().info, session.snapshot
+    if here.id in info.snapshots:
+        return newest_records(info, here.id)
+    return records_in(here)
+
+
 class _Work:
     """The manifests of a snapshot, those that share files next to one another."""
 
     def __init__(
-        self, session: Session, storage: Any, access: Mapping[str, Any], build: Mapping[str, Any]
+        self,
+        session: Session,
+        storage: Any,
+        access: Mapping[str, Any],
+        build: Mapping[str, Any],
+        scanners: Mapping[str, str],
     ) -> None:
         self._session, self._storage, self._access = session, storage, access
+        self._scanners = scanners
         self.manifests = in_order(session.snapshot)
         choices = build.get("combine", {})
         self._tolerance: Mapping[str, float] = choices.get("tolerance") or {}
@@ -268,6 +317,7 @@ class _Work:
             edit=self._edit,
             preprocessed=bool(self._function),
             index_of=self._index_of,
+            scanners=self._scanners,
         )
 
 
@@ -296,9 +346,7 @@ def check_files_copied(
         met: The hashes of the URLs of files that were looked at.
         running: Runs tasks.
     """
-    info, here = opened.head.read().info, session.snapshot
-    is_known = here.id in info.snapshots
-    records = [*newest_records(info, here.id)] if is_known else [*records_in(here)]
+    records = _records_of(opened, session)
     reach = SourceAccess.of_containers(session.config.virtual_chunk_containers, access)
     places = tuple(prefix for prefix in access if prefix.startswith("file://"))
     places += tuple(grant.prefix for grant in reach.grants)

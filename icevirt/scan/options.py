@@ -12,7 +12,7 @@ from icevirt.archive.options import Names, Option, Options, count
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import PolicyLike, rules_of
-from icevirt.scan.registry import find_named
+from icevirt.scan.registry import is_installed, unknown_scanner
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
 """Of values that are stored because they cannot be referenced, by default."""
@@ -59,8 +59,9 @@ def _bad_files(given: Any) -> int | str:
 def _scanner(given: Any) -> str:
     if not isinstance(given, str):
         raise InvalidInputError("the name of a scanner is a text", do="Correct it.", given=given)
-    if given:
-        find_named(given)
+    # others are looked for where they are used: options may be a repository's, and names import
+    if given and ":" not in given and not is_installed(given):
+        raise unknown_scanner(given)
     return given
 
 

@@ -62,21 +62,29 @@ def find_named(text: str) -> Scanner:
     if name in entries:
         make = _load(entries[name])
         scanner = make(argument) if argument else make()
+    elif not argument:
+        raise unknown_scanner(name)
     else:
         try:
             found = getattr(import_module(name), argument)
         except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidInputError(
-                "no such scanner",
-                do=_NAMES,
-                scanner=text if argument else name,
-                installed=sorted(entries),
-                cause=str(error),
-            ) from error
+            raise unknown_scanner(text, cause=str(error)) from error
         scanner = found() if isinstance(found, type) else found
     if not isinstance(scanner, Scanner):
         raise InvalidInputError("this is not a scanner", do=_NAMES, scanner=text)
     return scanner
+
+
+def unknown_scanner(name: str, **facts: str) -> InvalidInputError:
+    """Return the error for a name that no scanner has."""
+    return InvalidInputError(
+        "no such scanner", do=_NAMES, scanner=name, installed=sorted(_entries()), **facts
+    )
+
+
+def is_installed(name: str) -> bool:
+    """Say whether a name is that of an installed scanner, and nothing else: it imports no more."""
+    return name in _entries()
 
 
 def in_use(options: ScannerOptions) -> tuple[Scanner, ...]:
@@ -107,23 +115,34 @@ def scanner_for(source: ByteSource) -> Scanner:
     Raises:
         ScanError: None does; the message says what the file looks like.
     """
+    if (found := _accepting(source)) is None:
+        raise refuse_unread(source.read(0, HEAD), source.file.url)
+    return found
+
+
+def is_recognized(source: ByteSource) -> bool:
+    """Say whether an installed scanner accepts a file by its first bytes."""
+    return _accepting(source) is not None
+
+
+def _accepting(source: ByteSource) -> Scanner | None:
     head = source.read(0, HEAD)
     for known in (HEAD, _LONG_HEAD):
         shown = head if known == HEAD or len(head) < HEAD else source.read(0, known)
         for scanner in scanners():
             if scanner.accepts(shown):
                 return scanner
-    raise refuse_unread(head, source.file.url)
+    return None
 
 
-def oracle_for(source: ByteSource) -> Oracle:
-    """Return the oracle for a file.
+def oracle_for(source: ByteSource, named: str = "") -> Oracle:
+    """Return the oracle for a file, given the scanner that described it if one was named.
 
     Raises:
         ScanError: No scanner reads the file.
         UnsupportedError: Its scanner has none.
     """
-    scanner = scanner_for(source)
+    scanner = find_named(named) if named else scanner_for(source)
     if isinstance(scanner, Oracle):
         return scanner
     raise UnsupportedError(

@@ -27,11 +27,11 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.objects.source import OpenedSource, open_source
-from icevirt.objects.source_access import SourceAccess, grant_access
+from icevirt.objects.source_access import SourceAccess, grant_access, in_force
 from icevirt.planning.equality import first_difference
 from icevirt.planning.remedies import scan_fix
 from icevirt.remedy_notation import write_code, write_option, write_remedy
-from icevirt.scan.contract import Oracle
+from icevirt.scan.contract import Oracle, ScannerOptions
 from icevirt.scan.registry import oracle_for
 from icevirt.tasks.forkserver import Apart, in_worker
 
@@ -45,8 +45,15 @@ class Reading:
     """How source files are read."""
 
     group: str = "/"  # of the files, which is the root of paths
+    scanner: str = ""  # that was named for them; "" where their content decides
     limits: ScanLimits = DEFAULT  # of each box
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
+
+    @classmethod
+    def of(cls, options: ScannerOptions, limits: ScanLimits) -> Reading:
+        """Return how files are read again that were scanned so, with the access in force."""
+        access = in_force()
+        return cls(group=options.group, scanner=options.scanner, limits=limits, access=access)
 
 
 type _Opened = tuple[OpenedSource, Oracle]
@@ -58,12 +65,14 @@ class _Sources:
     def __init__(self) -> None:
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
 
-    def read(self, known: SourceFile, path: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        """Return the values of a box."""
+    def read(
+        self, known: SourceFile, path: str, region: tuple[slice, ...], scanner: str
+    ) -> NDArray[Any]:
+        """Return the values of a box of a file that a scanner described."""
         if known.url not in self._opened:
             while len(self._opened) >= _OPEN:
                 _close(self._opened.popitem(last=False)[1][0])
-            self._opened[known.url] = _open(known, path)
+            self._opened[known.url] = _open(known, path, scanner)
         self._opened.move_to_end(known.url)
         source, oracle = self._opened[known.url]
         values = oracle.read_values(source, path, region)
@@ -76,14 +85,14 @@ class _Sources:
             _close(source) if check else source.close()
 
 
-def _open(known: SourceFile, path: str) -> _Opened:
+def _open(known: SourceFile, path: str, scanner: str) -> _Opened:
     try:
         source = open_source(known.url)
     except NotFoundError as error:
         raise _change_of(known.url) from error
     try:
         _refuse_change(known, source.file)
-        return source, oracle_for(source)
+        return source, oracle_for(source, scanner)
     except UnsupportedError as error:
         source.close()
         raise CombineError(
@@ -120,12 +129,12 @@ _here = _Sources()  # of a child, which serves one `SourceValues`
 
 
 def read_apart(
-    known: SourceFile, access: SourceAccess, path: str, region: tuple[slice, ...]
+    known: SourceFile, how: Reading, path: str, region: tuple[slice, ...]
 ) -> NDArray[Any]:
     """Read a box in a child."""
     try:
-        with grant_access(access):
-            return _here.read(known, path, region)
+        with grant_access(how.access):
+            return _here.read(known, path, region, how.scanner)
     except MemoryError:
         raise ScanMemoryError(
             "the values of a file need more memory than is available",
@@ -179,9 +188,9 @@ class SourceValues:
         )
         inside = self._how.group.rstrip("/") + path
         if self._apart is None:
-            return self._sources.read(known, inside, region)
+            return self._sources.read(known, inside, region, self._how.scanner)
         self._used = True
-        return self._apart.call(known.url, read_apart, known, self._how.access, inside, region)
+        return self._apart.call(known.url, read_apart, known, self._how, inside, region)
 
     def __enter__(self) -> Self:
         return self

@@ -28,7 +28,6 @@ from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId8
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
-from icevirt.objects.source_access import in_force
 from icevirt.planning.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.schedule.write_tasks import bundle, few_drafts
 from icevirt.repo.assets import Assets
@@ -211,7 +210,7 @@ def collect_added(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedC
         inline_threshold=job.target.config.inline_threshold,
         encoding=job.assets.manifests,
         named=tuple((each.url_prefix, each.name) for each in plan.containers if each.name),
-        reading=Reading(group=job.request.options.group, limits=limits, access=in_force()),
+        reading=Reading.of(job.request.options, limits),
     )
     added, rows = growth.plan_added(plan), FileRows.of(plan.files)
     found = add_chunks(task, (bundle(added, [draft], rows) for draft in few_drafts(added)))

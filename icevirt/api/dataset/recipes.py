@@ -28,6 +28,7 @@ from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.planning.remedies import of_arguments
 from icevirt.remedy_notation import write_code, write_remedy
+from icevirt.scan.registry import is_installed
 from icevirt.storage.protocol import Storage
 
 _OF_ONE_COMMIT = ("message", "metadata", "allow_changes")
@@ -293,7 +294,10 @@ def _refuse_authority(
     A list says only when it is read, and its files are looked at, where these lie.
     """
     options = {
-        each: value for name in _AUTHORITY for each, value in _of_authority(name, held).items()
+        each: value
+        for name in _AUTHORITY
+        for each, value in _of_authority(name, held).items()
+        if each != "scanner" or not is_installed(value)
     }
     outside = [each for each in sources if each.startswith("@") or not allowed.covers(below(each))]
     if not options and not held.get("access") and not outside:

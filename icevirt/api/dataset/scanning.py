@@ -193,7 +193,7 @@ def close_catalog(
     closed = read_catalog(job) if closed is None else closed
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
-    reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
+    reading = Reading.of(job.options, job.limits)
     differences = Differences(closed.facts, reading)
     facts = replace(closed.facts, compare=differences, values=differences.values)
     return replace(closed, facts=combine_facts(executor, job, facts, closed.beside))

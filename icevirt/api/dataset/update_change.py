@@ -145,7 +145,9 @@ class DatasetUpdate:
         Raises:
             InvalidInputError: Too many files are gone, or files lie elsewhere than was named.
         """
-        options = continue_options(dataset.record, concat_dim=how.concat_dim, **how.options)
+        options = continue_options(
+            call.storage, dataset.record, concat_dim=how.concat_dim, **how.options
+        )
         # bad files are held back before; files that change begin a new attempt
         commit = replace(options.commit, branch=call.branch, promote=None, rescan_changed=False)
         with clock.phase("list"):

@@ -93,9 +93,7 @@ def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult
             encoding=ManifestEncoding.of_config(config.document),
             led=job.led,
             named=tuple((each.url_prefix, each.name) for each in plan.containers if each.name),
-            reading=Reading(
-                group=job.scan.options.group, limits=job.scan.limits, access=in_force()
-            ),
+            reading=Reading.of(job.scan.options, job.scan.limits),
         )
 
     expected = {record_path(draft.number): draft.expected for draft in todo}

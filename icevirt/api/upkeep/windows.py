@@ -128,6 +128,7 @@ class DatasetFiles(Dataset):
 
     def _request(self, **more: Any) -> Request:
         how = continue_options(
+            self.target.storage,
             self.record,
             concat_dim=None,
             scan_options=None,

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,8 @@ from icevirt.planning.times.instants import InexactError, recode
 from icevirt.planning.times.units import bounds_of, missing_of, units_to_count
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.session import Session
-from icevirt.scan.contract import ByteSource, Oracle, ScannerOptions
-from icevirt.scan.registry import oracle_for, scan
+from icevirt.scan.contract import ByteSource, Oracle
+from icevirt.scan.registry import find_named, oracle_for
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.compare_files import kind_of
 from icevirt.tasks.forkserver import Apart
@@ -221,15 +222,21 @@ class Comparison:
     """One source file held against the repository."""
 
     def __init__(
-        self, session: Session, source: ByteSource, oracle: Oracle, task: VerifyTask
+        self, session: Session, source: ByteSource, task: VerifyTask, scanner: str
     ) -> None:
+        if scanner:
+            find_named(scanner)  # whose module may register the codecs of its files
         self._session = session
         self._source = source
-        self._oracle = oracle
         self._preprocessed = task.preprocessed
-        self._variables = SourceVariables(session, source)
+        self._variables = SourceVariables(session, source, scanner)
         self._meaning = Meaning(session, self._variables, task)
         self._placed: set[tuple[str, str, tuple[tuple[str, int], ...]]] = set()
+
+    @cached_property
+    def _oracle(self) -> Oracle:
+        """What reads values; the scanner is known when variables are."""
+        return oracle_for(self._source, self._variables.scanner)
 
     def chunk(self, wanted: ChunkToCompare) -> Checked:
         """Compare one chunk, and once per place of the file what is stored beside it."""
@@ -260,13 +267,10 @@ class Comparison:
 
         Where the file has a variable of the array's own name, the chunk should be of that.
         """
-        arrays = scan(self._source, ScannerOptions(group=self._variables.group)).arrays
+        arrays = self._variables.scan().arrays
         if not any(wanted.array.endswith(array.path) for array in arrays):
             names = {name for array in arrays for name in array.dimension_names if name}
-            cuts = (
-                scan(self._source, ScannerOptions(group=self._variables.group, concat_dim=name))
-                for name in sorted(names)
-            )
+            cuts = map(self._variables.scan, sorted(names))
             for array in itertools.chain(arrays, (each for cut in cuts for each in cut.arrays)):
                 row = row_of(wanted, array)
                 if row is not None:
@@ -503,8 +507,13 @@ def _compare_file(
     wanted = [each for each in wanted if wrong[each.file] is None]
     try:
         with open_source(url) as source:
-            comparison = Comparison(session, source, oracle_for(source), task)
-            return checked + total(comparison.chunk(each) for each in wanted)
+            by_scanner: dict[str, list[ChunkToCompare]] = {}
+            for each in wanted:
+                by_scanner.setdefault(task.scanner_of(each.array), []).append(each)
+            for scanner, own in by_scanner.items():
+                comparison = Comparison(session, source, task, scanner)
+                checked += total(map(comparison.chunk, own))
+            return checked
     except UnsupportedError as error:
         reason = str(error)
         return checked + Checked(not_compared=tuple((each.array, reason) for each in wanted))

@@ -26,7 +26,7 @@ from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.file_hashes import hash_of_url
-from icevirt.errors import FormatError, IcevirtError
+from icevirt.errors import FormatError, IcevirtError, ScanError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -41,7 +41,7 @@ from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.scan.contract import ByteSource, ScannerOptions
-from icevirt.scan.registry import scan
+from icevirt.scan.registry import is_recognized, scan
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.compare_files import kind_of
 from icevirt.versioning.lookup import users_of
@@ -252,9 +252,17 @@ def shape_of(box: Box) -> tuple[int, ...]:
 
 
 class SourceVariables:
-    """The variables of one file, as those who built the dataset may have scanned them."""
+    """The variables of one file, as those who built the dataset may have scanned them.
 
-    def __init__(self, session: Session, source: ByteSource) -> None:
+    Args:
+        session: The version of the repository.
+        source: The file.
+        scanner: That was named for the dataset; "" where content decides. Files of references lead
+            to files that it cannot describe: content decides for these.
+    """
+
+    def __init__(self, session: Session, source: ByteSource, scanner: str = "") -> None:
+        self.scanner = scanner
         self.group = paths.ROOT  # of the file, which became the root
         self._session = session
         self._source = source
@@ -317,11 +325,19 @@ class SourceVariables:
             # what a build left out may be what no scan can describe
             names = {paths.name(node.path) for node in self._session.snapshot.arrays()}
             names |= self._renamed.keys()
-            options = ScannerOptions(
-                concat_dim=concat_dim, group=self.group, variables=tuple(sorted(names))
-            )
-            self._scans[concat_dim] = scan(self._source, options)
+            self._scans[concat_dim] = self.scan(concat_dim, variables=tuple(sorted(names)))
         return self._scans[concat_dim]
+
+    def scan(self, concat_dim: str | None = None, **more: Any) -> ScannedFile:
+        """Scan the file; ``more`` are options of a scanner."""
+        options = ScannerOptions(concat_dim=concat_dim, group=self.group, **more)
+        try:
+            return scan(self._source, replace(options, scanner=self.scanner))
+        except ScanError:
+            if not self.scanner or not is_recognized(self._source):
+                raise
+            self.scanner = ""
+            return scan(self._source, options)
 
 
 type _File = tuple[str, Checksum]  # URL, and what it was when it was scanned
@@ -339,7 +355,15 @@ class VerifyTask:
     edit: FileEdit = field(default_factory=FileEdit)  # attributes that the build set in all files
     preprocessed: bool = False  # whether a function may have set more
     index_of: Mapping[str, str] | None = None  # where indices were let count all elements
+    scanners: Mapping[str, str] = field(default_factory=dict)  # that were named, by group
     rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
+
+    def scanner_of(self, path: str) -> str:
+        """Return the scanner that was named for the dataset of an array; "" for none."""
+        group = path
+        while group not in self.scanners and group != paths.ROOT:
+            group = paths.parent(group)
+        return self.scanners.get(group, "")
 
     def session(self) -> Session:
         """Open the version that is verified."""

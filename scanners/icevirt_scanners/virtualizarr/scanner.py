@@ -8,8 +8,9 @@ HDF5 and NetCDF, icevirt's own scanners decode more files, and know which they c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module, metadata
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.schema import ScannedGroup
+from icevirt.archive.sources import SourceFile
 from icevirt.errors import IcevirtError, InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
@@ -26,6 +28,7 @@ from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext, no_such_group
 from icevirt_scanners.given import GivenArray, ReferenceColumns, complete, tell_unverifiable
 from icevirt_scanners.kerchunk.scanner import regular_array
+from icevirt_scanners.virtualizarr.reference_libraries import read_values
 from icevirt_scanners.virtualizarr.vouching import vouch
 
 _PARSERS = "virtualizarr.parsers"
@@ -260,7 +263,8 @@ class VirtualizarrScanner:
     def __init__(self, parser: Parser | str = "") -> None:
         self._parser = parser_of(parser) if isinstance(parser, str) and parser else parser
         self._label = parser if isinstance(parser, str) else type(parser).__name__
-        self.version = f"3 (VirtualiZarr {find_version()} {self._label})"
+        self._last: tuple[SourceFile | None, Mapping[str, ScannedArray]] = None, {}
+        self.version = f"4 (VirtualiZarr {find_version()} {self._label})"
 
     def accepts(self, head: bytes) -> bool:  # noqa: ARG002
         """Say no: this scanner is only used where it is named."""
@@ -273,6 +277,31 @@ class VirtualizarrScanner:
             ScanError: The parser fails, or refers to bytes that are not there.
             UnsupportedError: It refers to where it may not.
         """
+        return self._scan(source, options, is_vouched=True)
+
+    def read_values(
+        self, source: ByteSource, path: str, region: tuple[slice, ...]
+    ) -> np.ndarray[Any, Any]:
+        """Return the undecoded values of a box, by the reference library of the format.
+
+        Raises:
+            UnsupportedError: There is none, or it is not installed.
+            ScanError: The file is not as it is described.
+        """
+        return read_values(partial(self._describe, source), source, path, region)
+
+    def _describe(self, source: ByteSource) -> Mapping[str, ScannedArray]:
+        """Return the arrays of the file that was read last, by path."""
+        known, arrays = self._last
+        if known != source.file:
+            found = self._scan(source, ScannerOptions(), is_vouched=False)
+            arrays = {each.path: each for each in found.arrays}
+            self._last = source.file, arrays
+        return arrays
+
+    def _scan(
+        self, source: ByteSource, options: ScannerOptions, *, is_vouched: bool
+    ) -> ScannedFile:
         context = ScanContext.of(source, options)
         context.tell(paths.ROOT, "by-virtualizarr", f"described by VirtualiZarr's {self._label}")
         with Elsewhere(source, options.allow_references_to) as elsewhere:
@@ -292,7 +321,9 @@ class VirtualizarrScanner:
                 return complete(array, _columns_of(node.manifest), context, elsewhere)
 
             scanned = ((path, node) for path, node in nodes if not _is_group(node))
-            arrays = vouch(context.arrays(scanned, make), context, elsewhere)
+            arrays = context.arrays(scanned, make)
+            if is_vouched:
+                arrays = vouch(arrays, context, elsewhere)
             tell_unverifiable(context)
         return context.describe(
             self,
@@ -328,10 +359,20 @@ def _is_group(node: Any) -> bool:
 def _below(path: str, group: Any, context: ScanContext) -> Iterator[tuple[str, Any]]:
     """Yield a group, then what is in it, then what is below."""
     yield path, group
-    for name, array in group.arrays.items():
+    for name, array in sorted(group.arrays.items(), key=_first_byte):
         yield _inside(path, name, context), array
     for name, inner in group.groups.items():
         yield from _below(_inside(path, name, context), inner, context)
+
+
+def _first_byte(item: tuple[str, Any]) -> int:
+    """Return where an array begins in its file: parsers may give arrays in another order each time.
+
+    Those of which no byte is in a file come first.
+    """
+    manifest = item[1].manifest
+    linked = (manifest._paths != "") & (manifest._paths != _INLINE)  # noqa: SLF001
+    return int(manifest._offsets[linked].min()) if linked.any() else -1  # noqa: SLF001
 
 
 def _inside(path: str, name: object, context: ScanContext) -> str:

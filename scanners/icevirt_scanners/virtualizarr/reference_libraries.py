@@ -1,0 +1,224 @@
+"""Read values with the reference library of a format, for comparisons with what an adapter says.
+
+The first bytes of a file choose the library: ecCodes for GRIB, tifffile for TIFF, and for formats
+that icevirt scans itself what its scanners compare with. There is none for any other format.
+
+A message of GRIB is found by its place in the file, and its values are put where the coordinates
+beside the array say that its points are.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import ScanError, UnsupportedError
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.scan.contract import ByteSource
+from icevirt.scan.registry import HEAD, is_recognized, oracle_for
+from icevirt.scan.values import read
+from icevirt_scanners.virtualizarr.messages import (
+    AXES,
+    GribField,
+    degrees_of,
+    eccodes_lacks,
+    place,
+    stands_on_points,
+)
+
+type Arrays = Mapping[str, ScannedArray]
+type Box = tuple[slice, ...]
+
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_SECONDS = "seconds since 1970-01-01 00:00:00"
+
+
+def read_values(
+    describe: Callable[[], Arrays], source: ByteSource, path: str, region: Box
+) -> NDArray[Any]:
+    """Return the values of a variable in a box.
+
+    Args:
+        describe: Returns the arrays of the file, by path.
+        source: The file.
+        path: Of the variable.
+        region: A slice for each dimension.
+
+    Raises:
+        UnsupportedError: There is no library for this format, it is not installed, or it has no
+            such values.
+        ScanError: The file is not what its arrays say.
+    """
+    head = source.read(0, HEAD)
+    if b"GRIB" in head:
+        return _Messages(source, describe()).read(path, region)
+    if head.startswith(_TIFF):
+        return _read_tiff(source, path, region)
+    if is_recognized(source):
+        return oracle_for(source).read_values(source, path, region)
+    raise UnsupportedError("no reference library is known for files like this")
+
+
+class _Messages:
+    """A file of GRIB as ecCodes reads it, for arrays that an adapter made of it."""
+
+    def __init__(self, source: ByteSource, arrays: Arrays) -> None:
+        self._source, self._arrays = source, arrays
+
+    def read(self, path: str, region: Box) -> NDArray[Any]:
+        """Return the values of a box."""
+        if lacks := eccodes_lacks():
+            raise UnsupportedError(lacks)
+        array = self._arrays[path]
+        name = paths.name(path)
+        if name in AXES:
+            return self._degrees(array)[region]
+        if name == "time" and array.attributes.values.get("units") == _SECONDS:
+            return self._seconds(array)[region]
+        if not array.references.count(ChunkType.virtual):
+            raise UnsupportedError("ecCodes has no key of that name")
+        return self._fields(array, region)
+
+    def _fields(self, array: ScannedArray, region: Box) -> NDArray[Any]:
+        found = np.full([part.stop - part.start for part in region], np.nan)
+        degrees = self._degrees_of(array)
+        for one in _inside(array, region):
+            field = self._field(one)
+            values = place(field, *degrees)
+            if values is None:
+                raise ScanError(
+                    "the points of a message are not at the coordinates of its array",
+                    do="Leave the variable out with drop_variables.",
+                    file=self._source.file.url,
+                    variable=array.path,
+                    order=field.order,
+                )
+            low = one.index[0].astype(np.int64) * array.chunk_shape
+            begins = [part.start - int(at) for part, at in zip(region, low, strict=True)]
+            target = tuple(slice(max(0, -at), max(0, -at) + 1) for at in begins[:-2])
+            rows, columns = (
+                slice(at, at + part.stop - part.start)
+                for at, part in zip(begins[-2:], region[-2:], strict=True)
+            )
+            found[target] = values[rows, columns]
+        return found
+
+    def _field(self, one: ChunkTable) -> GribField:
+        """Return the message that a reference leads to."""
+        if one.locations.url[int(one.source[0])] != self._source.file.url:
+            raise UnsupportedError("a message lies in another file")
+        return GribField(self._source.read(int(one.offset[0]), int(one.length[0])))
+
+    def _degrees_of(self, array: ScannedArray) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return latitude and longitude of each point, as the arrays beside it say."""
+        if not stands_on_points(array, self._arrays):
+            raise UnsupportedError("no latitude and longitude stand beside it")
+        return degrees_of(array, self._arrays, self._fetch)
+
+    def _fetch(self, url: str, offset: int, length: int) -> bytes:
+        del url  # references into other files are refused before
+        return self._source.read(offset, length)
+
+    def _on(self, coordinate: ScannedArray) -> tuple[ScannedArray, ChunkTable]:
+        """Return an array of messages that stands on a coordinate, and its references."""
+        names = {*coordinate.dimension_names}
+        for array in self._arrays.values():
+            is_beside = paths.parent(array.path) == paths.parent(coordinate.path)
+            table = array.references
+            if is_beside and names <= {*array.dimension_names} and array.path != coordinate.path:
+                table = table.take(table.kind == ChunkType.virtual)
+                if len(table) and paths.name(array.path) not in AXES:
+                    return array, table
+        raise UnsupportedError("no messages stand on it")
+
+    def _degrees(self, array: ScannedArray) -> NDArray[Any]:
+        """Return a coordinate of points, which are where ecCodes says, as it says it."""
+        fields, table = self._on(array)
+        field = self._field(table.take(np.array([0])))
+        if place(field, *self._degrees_of(fields)) is None:
+            raise ScanError(
+                "the points of a message are not at these coordinates",
+                do="Leave the variables on them out with drop_variables.",
+                file=self._source.file.url,
+                variable=array.path,
+                order=field.order,
+            )
+        return read(array, self._fetch)
+
+    def _seconds(self, array: ScannedArray) -> NDArray[Any]:
+        """Return when messages are valid, one for each step."""
+        fields, table = self._on(array)
+        axis = fields.dimension_names.index(array.dimension_names[0]) if array.shape else None
+        found = np.zeros(array.shape, np.int64)
+        for row in range(len(table)):
+            one = table.take(np.array([row]))
+            step = () if axis is None else int(one.index[0, axis])
+            found[step] = self._field(one).seconds
+        return found
+
+
+def _inside(array: ScannedArray, region: Box) -> Iterator[ChunkTable]:
+    """Yield the references of an array that a box meets."""
+    table = array.references
+    low = table.index.astype(np.int64) * array.chunk_shape
+    starts = np.array([part.start for part in region])
+    stops = np.array([part.stop for part in region])
+    meets = ((low < stops) & (low + array.chunk_shape > starts)).all(axis=1)
+    for row in np.flatnonzero(meets & (table.kind == ChunkType.virtual)).tolist():
+        yield table.take(np.array([row]))
+
+
+class _SourceFile(io.RawIOBase):
+    """A file to which a library seeks and of which it reads."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source, self._at = source, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_CUR: self._at, io.SEEK_END: self._source.file.size}.get(whence, 0)
+        self._at = begin + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._source.read(self._at, min(len(buffer), self._source.file.size - self._at))
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+def _read_tiff(source: ByteSource, path: str, region: Box) -> NDArray[Any]:
+    try:
+        import tifffile
+    except ImportError:
+        raise UnsupportedError(
+            "with the package tifffile installed, they are compared with tifffile"
+        ) from None
+    name = paths.name(path)
+    if not name.isdecimal():
+        raise UnsupportedError("it is not named by the number of an image")
+    try:
+        opened: Any = _SourceFile(source)
+        with tifffile.TiffFile(opened) as file:
+            values: NDArray[Any] = file.pages[int(name)].asarray()
+    except Exception as error:
+        raise UnsupportedError(f"tifffile cannot read the image: {error}") from error
+    if values.ndim != len(region) or any(
+        part.stop > length for part, length in zip(region, values.shape, strict=True)
+    ):
+        raise UnsupportedError(f"tifffile reads an image of the shape {values.shape}")
+    return values[region]

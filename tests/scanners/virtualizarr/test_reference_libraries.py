@@ -1,0 +1,103 @@
+"""`verify` compares what an adapter describes with the format's own library, or says why not."""
+
+import h5py
+import numpy as np
+import pytest
+import tifffile
+from gribberish.virtualizarr import GribberishParser
+from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup, ManifestStore
+
+import icevirt
+from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+GRIB = "virtualizarr:gribberish.virtualizarr.GribberishParser"
+TIFF = "virtualizarr:virtual_tiff.VirtualTIFF"
+
+
+def verify(files, tmp_path, scanner, **how):
+    """Build and compare everything; return the report and what was not compared, by array."""
+    repo = str(tmp_path / "repo")
+    icevirt.build(files, repo, scan_options={"scanner": scanner}, **how)
+    found = icevirt.verify(repo, full=True, authorize_virtual_chunk_access=[str(tmp_path)])
+    return found, dict(found.checked.not_compared)
+
+
+@pytest.fixture
+def forecast(message):
+    """Two files of two messages each, at two times."""
+    for day in (1, 2):
+        for hour in (0, 12):
+            path = message(
+                jPointsAreConsecutive=0,
+                dataDate=20240100 + day,
+                dataTime=100 * hour,
+                values=np.arange(12.0) + day * hour,
+                name=f"{day}.grib2",
+            )
+    return [path.replace("2.grib2", "1.grib2"), path]
+
+
+def test_grib_is_compared_with_eccodes_with_its_times_and_points(forecast, tmp_path):
+    found, not_compared = verify(forecast, tmp_path, GRIB)
+    assert found.ok
+    assert found.checked.chunks == 4
+    assert found.checked.compared == {
+        f"/sfc/instant/{name}" for name in ("tmp", "time", "latitude", "longitude")
+    }
+    assert not_compared == {"/sfc/instant/spatial_ref": "ecCodes has no key of that name"}
+
+
+def swap_messages(url, registry):
+    """Describe a file as gribberish does, with the messages of its times exchanged."""
+    store = GribberishParser()(url=url, registry=registry)
+    inside = store._group.groups["sfc"].groups["instant"]
+    old = inside.arrays["tmp"]
+    new = ChunkManifest.from_arrays(
+        paths=old.manifest._paths,
+        offsets=old.manifest._offsets[::-1].copy(),
+        lengths=old.manifest._lengths[::-1].copy(),
+    )
+    arrays = {**inside.arrays, "tmp": ManifestArray(metadata=old.metadata, chunkmanifest=new)}
+    groups = {"sfc": ManifestGroup(groups={"instant": ManifestGroup(arrays=arrays)})}
+    return ManifestStore(ManifestGroup(groups=groups), registry=None)
+
+
+swapped = VirtualizarrScanner(swap_messages)
+
+
+def test_messages_at_other_times_are_differences(forecast, tmp_path):
+    found, _ = verify(forecast, tmp_path, f"{__name__}:swapped")
+    assert {each.array for each in found.checked.differences} == {"/sfc/instant/time"}
+
+
+def test_tiff_is_compared_with_tifffile(tmp_path):
+    paths = [str(tmp_path / f"{number}.tif") for number in range(2)]
+    for number, path in enumerate(paths):
+        image = np.arange(64 * 64, dtype="u2").reshape(64, 64) + number
+        tifffile.imwrite(path, image, tile=(32, 32), compression="zlib")
+    found, not_compared = verify(
+        paths,
+        tmp_path,
+        TIFF,
+        concat_dim="time",
+        combine_options={"combine": "nested", "labels": {"time": ["2024-01-01", "2024-01-02"]}},
+    )
+    assert (found.ok, found.checked.chunks, not_compared) == (True, 8, {})
+
+
+def test_hdf5_is_compared_with_h5py(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("v", data=np.arange(6), chunks=(3,), compression="gzip")
+    path = str(tmp_path / "a.h5")
+    found, not_compared = verify(path, tmp_path, "virtualizarr:HDFParser")
+    assert (found.ok, found.checked.chunks, not_compared) == (True, 2, {})
+
+
+def test_other_formats_say_that_nothing_compares_them(tmp_path):
+    np.arange(3, dtype="<i4").tofile(tmp_path / "raw.bin")
+    path = str(tmp_path / "raw.bin")
+    found, not_compared = verify(path, tmp_path, "scanners.virtualizarr.own_format:scanner")
+    assert found.ok
+    assert not_compared == {"/v": "no reference library is known for files like this"}

@@ -21,6 +21,7 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -185,6 +186,8 @@ _ENDPOINT = (
 HOST_AND_PORT = rf"(?a)(?:{_HOST_NAME})(?::[0-9]{{1,5}})?"
 """A host, with or without a port: a pattern, which is compiled when it is used."""
 
+_WORD = r"[^\s\x00-,./:-@[-^`{-\x7f]+"  # letters and digits of any script, "-" and "_"
+_WEB = rf"(?:{_WORD}(?:\.{_WORD})*\.?|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{{0,5}}))?"
 _PORTS = {"http": 80, "https": 443}
 _EMULATOR = "http://127.0.0.1:10000"
 
@@ -319,6 +322,23 @@ class Address(NamedTuple):
                 url=f"{scheme}://{parts.netloc.rpartition('@')[2]}",
             )
         return cls(scheme=scheme.lower(), bucket=host, key=key, account=account)
+
+
+@lru_cache(maxsize=1024)
+def is_authority(scheme: str, text: str) -> bool:
+    """Say whether requests can go to what a URL has between ``//`` and the first slash."""
+    if PROVIDERS[scheme] != "http":
+        try:
+            return bool(Address.parse(f"{scheme}://{text}/").bucket)
+        except InvalidInputError:
+            return False
+    found = re.fullmatch(_WEB, text)
+    try:
+        if found is not None and found["address"]:
+            ipaddress.IPv6Address(found["address"])
+    except ValueError:
+        return False
+    return found is not None and 0 < int(found["port"] or 1) < 1 << 16
 
 
 # -- servers -------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from icevirt.connect import urls
 from icevirt.connect.container import endpoint_of, without_server
-from icevirt.connect.credentials.common import HttpAccess
+from icevirt.connect.credentials.common import is_web_without
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
@@ -241,7 +241,7 @@ def _public_query(url: str, credentials: Any) -> tuple[str, str]:
     a query of the repository's author could do what only the reader may.
     """
     address, query = part_query(url)
-    if query and credentials not in (None, HttpAccess):
+    if query and not is_web_without(credentials):
         raise _refusal("it has a query, and credentials would go with it", url, _DO_WITHOUT)
     return address, query
 
@@ -354,8 +354,10 @@ def object_key(url: str, *, has_bucket: bool) -> str:
     named = "@" in authority and not scheme.startswith("abfs")  # there it parts container, account
     if has_bucket and named:
         raise _refusal("it has a user name", url, _DO_APART)
-    if has_bucket and (not authority or "%" in authority):
-        raise _refusal("it has no host or bucket, or an encoded one", url)
+    if has_bucket and not (
+        urls.is_authority(scheme, authority) if scheme in urls.PROVIDERS else authority
+    ):
+        raise _refusal("it has no host or bucket, or one that no request can go to", url)
     if scheme in _HTTP and "%2f" in rest.lower():
         raise _refusal("it has an encoded slash", url)
     if not has_bucket and "::" in decoded:

@@ -23,7 +23,12 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from icevirt.connect.container import canonical, canonical_store
-from icevirt.connect.credentials.common import Anonymous, FromEnv, NoCredentials, Refreshable
+from icevirt.connect.credentials.common import (
+    Anonymous,
+    FromEnv,
+    Refreshable,
+    is_web_without,
+)
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.connect.library import ask, is_refusal, obstore
 from icevirt.connect.retry import RetryState
@@ -314,7 +319,7 @@ def site_for(prefix: str, store: ObjectStoreConfig | None, credentials: Any) -> 
             headers |= credentials.of_host(urlsplit(prefix).hostname or "").reveal()
         case Refreshable(provider="http"):
             renewable = credentials
-        case None | NoCredentials("http") | Anonymous("http") | FromEnv("http"):
+        case _ if is_web_without(credentials):
             pass
         case _:
             raise InvalidInputError(

@@ -20,6 +20,7 @@ _REMOTE = b"?#\\\x7f" + bytes(range(0x20))
 
 _ESCAPED = b"/\\.\x7f" + bytes(range(0x20)) + bytes(range(0x80, 0x100))  # odd behind a %, too
 _BYTES_AT_ONCE = 1 << 20
+_SERVERS = 4  # whose rows are found by column; those of more are looked at one by one
 
 
 def check_locations(urls: Strings) -> None:
@@ -35,9 +36,7 @@ def check_locations(urls: Strings) -> None:
             check_local(urls[row])
     if not local.all():
         odd = _suspect(urls, _REMOTE, remote=True)
-        web = urls.begin_with(b"http")
-        if web.any():
-            odd |= web & _suspect(urls, b"@")
+        odd[_first_of_each_server(urls, np.flatnonzero(~local & (urls.lengths > 0)))] = True
         for row in np.flatnonzero(~local & odd).tolist():
             check_remote(urls[row])
 
@@ -98,6 +97,25 @@ def check_local(url: str) -> None:
             do="Write it like file:///directory/file, percent-encoded: Path(file).as_uri().",
             location=url,
         )
+
+
+def _first_of_each_server(urls: Strings, rows: NDArray[np.int64]) -> list[int]:
+    """Return a row for each server or bucket of some rows."""
+    found: list[int] = []
+    seen: set[str] = set()
+    while len(rows) and len(found) < _SERVERS:
+        found.append(int(rows[0]))
+        rows = rows[~urls.begin_with(_server_of(urls[found[-1]]).encode(), rows)]
+    for row, url in zip(rows.tolist(), urls[rows], strict=True):
+        if (server := _server_of(url)) not in seen:
+            seen.add(server)
+            found.append(row)
+    return found
+
+
+def _server_of(url: str) -> str:
+    end = url.find("/", url.find("://") + 3) + 1
+    return url[: end or None]
 
 
 def _suspect(urls: Strings, odd_bytes: bytes, *, remote: bool = False) -> NDArray[np.bool_]:

@@ -10,7 +10,6 @@ codecs of other packages) decode without the limit.
 
 from __future__ import annotations
 
-import asyncio
 import bz2
 import copy
 import gzip
@@ -36,6 +35,8 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
+
+from icevirt.threads import run_in_thread
 
 type Decode = Callable[[bytes, int, Mapping[str, Any]], bytes | bytearray | None]
 """Takes encoded bytes, a limit and the codec's configuration.
@@ -154,7 +155,7 @@ class _Decoder:
         return encoded
 
     async def _encode_single(self, chunk_data: Any, chunk_spec: ArraySpec) -> Buffer | None:
-        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+        return await run_in_thread(self._encode_sync, chunk_data, chunk_spec)
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class _Compressor(_Decoder, BytesBytesCodec):
         return chunk_spec.prototype.buffer.from_bytes(found)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+        return await run_in_thread(self._decode_sync, chunk_data, chunk_spec)
 
 
 @dataclass(frozen=True)

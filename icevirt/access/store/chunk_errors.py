@@ -17,14 +17,19 @@ from icevirt.errors import IcevirtError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.repo.view import View
 
-_OF_SOURCE = (
-    "A source file is damaged or was replaced: `icevirt verify {}` names every such chunk. Restore"
-    " the file from a copy, or build again from sound files."
-)
-_OF_OBJECT = (
-    "An object of the repository is damaged: restore it from a copy, or write the chunk again."
-    " `icevirt check {}` names all chunks whose bytes do not agree with digests in their names."
-)
+_DO = {
+    ChunkType.virtual: "A source file is damaged or was replaced: `icevirt verify {repo} --full"
+    "{authorize}` names every such chunk. Restore the file from a copy, or build again from sound"
+    " files.",
+    ChunkType.native: "An object of the repository is damaged: restore it from a copy, or write the"
+    " chunk again. `icevirt check {repo} --chunks` names all chunks whose bytes do not agree with"
+    " digests in their names; those that other clients wrote have none.",
+    ChunkType.inline: "Its bytes are part of a manifest, and no source file has them: write the"
+    " chunk again. `icevirt check {repo}` says whether all manifests are whole, and `icevirt log"
+    " {repo}` lists earlier versions.",
+    None: "The pipeline of codecs did not say which chunk it is: xarray's engine icevirt does.",
+}
+"""What to do about a chunk, by the kind of its reference; None: it is not known which one."""
 
 
 def is_of_decoding(error: Exception) -> bool:
@@ -41,7 +46,7 @@ def decoding_error(
     """Return the error of a chunk that a codec cannot decode; None: it is not known which one."""
     session: View | None = getattr(store, "session", None)
     if session is None:
-        facts, do = {"variable": path, "repo": str(store)}, _OF_SOURCE.format("REPO --full")
+        facts, do = {"variable": path, "repo": str(store)}, _DO[None]
     else:
         facts, do = _describe(session, path, chunk)
     facts["reason"] = f"{type(error).__name__}: {error}"
@@ -71,24 +76,22 @@ def _describe(session: View, path: str, chunk: Sequence[int] | None) -> tuple[di
     """Return which bytes of which object a chunk is, and what to do if they are damaged."""
     repo = session.assets.storage.url
     facts: dict[str, Any] = {"variable": path}
-    arguments = f"{quote(repo)} --full"
-    do = _OF_SOURCE
+    kind, authorize = None, ""
     if chunk is not None:
         row = np.array([chunk], np.int64).reshape(1, len(chunk))
         found = session.references(path, row)
         facts["chunk"] = list(map(int, chunk))
-        kind, source = int(found.kind[0]), int(found.source[0])
+        kind, source = ChunkType(int(found.kind[0])), int(found.source[0])
         if kind == ChunkType.virtual:
             from icevirt.objects.authorize import Authorizer
 
             known = Authorizer(session.config.virtual_chunk_containers, ())
             location = facts["location"] = known.absolute(found.locations.url[source])
-            arguments += f" --authorize {quote(location.rpartition('/')[0] + '/')}"
+            authorize = f" --authorize {quote(location.rpartition('/')[0] + '/')}"
         elif kind == ChunkType.native:
             facts["location"] = session.assets.chunk_urls(found.chunk_ids[source : source + 1])[0]
-            do, arguments = _OF_OBJECT, f"{quote(repo)} --chunks"
         if kind in (ChunkType.virtual, ChunkType.native):
             facts["offset"] = int(found.offset[0])
         facts["length"] = int(found.length[0])
     facts["repo"] = repo
-    return facts, do.format(arguments)
+    return facts, _DO.get(kind, _DO[None]).format(repo=quote(repo), authorize=authorize)

@@ -233,6 +233,14 @@ HttpAccess = NoCredentials("http")
 """Authorizes an ``http(s)://`` container without credentials."""
 
 
+def is_web_without(credentials: Any) -> bool:
+    """Say whether requests to a web server go without credentials."""
+    kinds = NoCredentials | Anonymous | FromEnv
+    return credentials is None or (
+        isinstance(credentials, kinds) and credentials.provider == "http"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Refreshable:
     """Credentials that a function returns, called again before they expire.

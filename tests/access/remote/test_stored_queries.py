@@ -6,6 +6,7 @@ import pytest
 import zarr
 
 import icevirt
+from icevirt.connect.credentials.common import Anonymous, FromEnv, NoCredentials
 from icevirt.errors import InvalidInputError
 
 pytestmark = pytest.mark.servers
@@ -37,10 +38,13 @@ def opened(archive, authorized):
     return zarr.open_group(store, mode="r")
 
 
-@pytest.mark.parametrize("how", [None, "list"])
+PUBLIC = [None, icevirt.HttpAccess, Anonymous("http"), NoCredentials("http"), FromEnv("http")]
+
+
+@pytest.mark.parametrize("how", ["a list", *PUBLIC], ids=repr)
 def test_a_public_file_with_a_query_is_read(archive, http_server, how):
     _, prefix = archive
-    granted = [prefix] if how else {prefix: None}
+    granted = [prefix] if how == "a list" else {prefix: how}
     assert opened(archive, granted)["v"][:].tolist() == VALUES.tolist()
     assert {each.target for each in http_server.rules.requests} == {"/archive/a.bin?download=1"}
 

@@ -53,7 +53,7 @@ from icevirt.api.dataset.transaction import (
     until_alone,
 )
 from icevirt.api.events import Clock, long_running, tell_committed
-from icevirt.api.finish import prepare, promote_branch, refuse_differences
+from icevirt.api.finish import SnapshotVerification, add_notes, prepare, promote_branch
 from icevirt.api.recorded import Continued, continue_options
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
@@ -168,18 +168,17 @@ def append(
             asset = call.go_on({}).choices.scan.asset
             inputs = None if _is_empty(files) else Inputs(files, asset=asset)
 
-        def attempt(number: int) -> AppendReport:
-            return _append_once(call, inputs, starter, clock, is_again=number > 0)
-
-        report = until_alone("append", attempt, call.is_lost)
         places = () if inputs is None else places_named(files, inputs)
+        below = (*places, *call.authorize)
+        check = SnapshotVerification.of(commit, storage, places=below, starter=starter, clock=clock)
+
+        def attempt(number: int) -> AppendReport:
+            return _append_once(call, inputs, check, starter, clock, is_again=number > 0)
+
+        report = add_notes(until_alone("append", attempt, call.is_lost), check)
         remember_places(storage.url, places)
-        below = (*places, *call.authorize, *commit.places)
-        report = replace(report, opening=opening_of(report, storage, reach, below))
-        values = None if report.already_built else commit.verify
-        report = refuse_differences(
-            storage, report, values=values, executor=starter.choice, clock=clock
-        )
+        opening = opening_of(report, storage, reach, (*below, *commit.places))
+        report = replace(report, opening=opening)
     if commit.promote is not None and report.snapshot_id:
         promote_branch(storage, report, commit.promote)
     return replace(report, seconds=clock.seconds)
@@ -315,7 +314,13 @@ def _is_empty(files: Any) -> bool:
 
 
 def _append_once(
-    call: _Call, inputs: Inputs | None, starter: ExecutorStarter, clock: Clock, *, is_again: bool
+    call: _Call,
+    inputs: Inputs | None,
+    check: SnapshotVerification | None,
+    starter: ExecutorStarter,
+    clock: Clock,
+    *,
+    is_again: bool,
 ) -> AppendReport:
     with clock.phase("list"):
         dataset = Dataset.look(
@@ -332,6 +337,7 @@ def _append_once(
         how,
         mode="w" if record else "w-",
         progress=clock.step,
+        check=check,
         recipe=None if is_as_before else call.recipe(how, record),
         about={"held": held} if held else {},
     )

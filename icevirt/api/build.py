@@ -26,7 +26,7 @@ from icevirt.api.dataset.change import DatasetChange, Request
 from icevirt.api.dataset.recipes import note_of, recipe_of
 from icevirt.api.dataset.transaction import ExecutorStarter, commit_change
 from icevirt.api.events import Clock, long_running, tell_committed
-from icevirt.api.finish import prepare, promote_branch, refuse_differences
+from icevirt.api.finish import SnapshotVerification, add_notes, prepare, promote_branch
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.trust.made_here import remember, remember_containers, remember_places
 from icevirt.api.trust.readable_places import opening_of, places_named
@@ -143,6 +143,9 @@ def build_asked(
         starter = ExecutorStarter(stack, clock, asked.executor)
         with clock.phase("list"):
             inputs, options, nest = asked.inputs()
+        places = places_named(asked.named, inputs)
+        below = (*places, *prefixes_of(options.allow_references_to))
+        check = SnapshotVerification.of(commit, storage, places=below, starter=starter, clock=clock)
         request = Request.of(
             choices,
             commit,
@@ -155,20 +158,21 @@ def build_asked(
             plan="" if asked.listed is None else asked.listed.plan,
             progress=clock.step,
             recipe=recipe,
+            check=check,
         )
         report = commit_change(request, lambda: DatasetChange(added=inputs.files()), starter, clock)
-        places = places_named(asked.named, inputs)
-        below = (*places, *commit.places, *prefixes_of(options.allow_references_to))
-        report = replace(report, opening=opening_of(report, storage, reach, below))
+        named = (*below, *commit.places)
+        report = replace(report, opening=opening_of(report, storage, reach, named))
         remember(storage.url, recipe.digest)
         remember_places(storage.url, places)
         remember_containers(storage.url, report.opening.prefixes)
         if note := note_of(asked.named):
             report = replace(report, findings=(*report.findings, note))
         tell_committed(report)
-        report = refuse_differences(
-            storage, report, values=commit.verify, executor=starter.choice, clock=clock
-        )
+        if report.already_built and check is not None:
+            scanners = {request.spec.group: options.scanner}
+            check(report.snapshot_id, planned=report.opening.prefixes, scanners=scanners)
+        report = add_notes(report, check)
     if commit.promote is not None:
         promote_branch(storage, report, commit.promote)
     return replace(report, seconds=clock.seconds)

@@ -65,8 +65,8 @@ class CommitOptions(Options):
     verify: Annotated[
         int | None,
         Option(
-            "Compare this many chunks with the files after the commit, and check all references."
-            " Differences stop the build after its commit.",
+            "Compare this many chunks with the files, and check all references, before the new"
+            " snapshot gets on its branch. Differences leave the branch as it was.",
             count,
         ),
     ] = None

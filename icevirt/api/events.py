@@ -116,6 +116,7 @@ class Clock:
         self.kept = ""  # URL of what is finished and found by the next run, once there may be any
         self._progress = progress
         self._last: Progress | None = None  # step of the phase that runs
+        self._inside = 0.0  # seconds of the phases within the one that runs
         self._logged = 0.0
 
     @property
@@ -141,8 +142,8 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the block to a phase."""
-        begin = time.perf_counter()
+        """Add the time of the block to a phase, less that of phases in the block."""
+        begin, before, self._inside = time.perf_counter(), self._inside, 0.0
         self.seconds.setdefault(name, 0.0)
         self._last, self._logged = None, time.monotonic()
         if self._progress is not None:
@@ -151,7 +152,8 @@ class Clock:
         try:
             yield
         finally:
-            took = time.perf_counter() - begin
+            whole = time.perf_counter() - begin
+            took, self._inside = whole - self._inside, before + whole
             self.seconds[name] = round(self.seconds[name] + took, 4)
             tell("phase-ended", **({"phase": name} | self._done() | {"seconds": round(took, 3)}))
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from shlex import quote
 
+from icevirt.api.commit_options import CommitOptions
+from icevirt.api.dataset.transaction import ExecutorStarter
 from icevirt.api.events import Clock
+from icevirt.api.trust.readable_places import own_or_planned
 from icevirt.archive.reports.build import BuildReport
 from icevirt.errors import (
     ConflictError,
     UnauthorizedError,
     VerificationError,
 )
-from icevirt.execution.selection import ExecutorChoice
+from icevirt.objects.authorize import Prefix, entry_of
+from icevirt.objects.source_access import in_force
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 
@@ -29,57 +34,112 @@ def prepare(storage: Storage, branch: str, promote: str) -> None:
         repo.create_branch(branch, tip)
 
 
-def refuse_differences[Report: BuildReport](
-    storage: Storage, report: Report, *, values: int | None, executor: ExecutorChoice, clock: Clock
-) -> Report:
-    """Hold the new snapshot against its files, if its report may open them; else say so in it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotVerification:
+    """Holds a new snapshot against its files before it gets on a branch.
 
     Args:
         storage: Of the repository.
-        report: Of what was committed.
-        values: How many chunks are compared; None: nothing is.
-        executor: Runs the tasks.
+        branch: That the snapshot is for.
+        values: How many chunks are compared.
+        places: That the caller named, URLs that end in a slash.
+        starter: Starts what runs tasks.
         clock: Times the phase.
-
-    Raises:
-        VerificationError: Something differs; the snapshot stays on its branch, to be looked at.
+        notes: What there is to say in the report.
     """
-    if values is None:
-        return report
-    from icevirt.api.verify import verify  # and zarr with it, which no other build should wait for
 
-    try:
-        with clock.phase("verify"):
-            found = verify(
-                storage,
-                snapshot_id=report.snapshot_id,
-                references=True,
-                values=values,
-                authorize_virtual_chunk_access=report.opening.authorization,
-                executor=executor,
+    storage: Storage
+    branch: str
+    values: int
+    places: tuple[str, ...]
+    starter: ExecutorStarter
+    clock: Clock
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        commit: CommitOptions,
+        storage: Storage,
+        *,
+        places: Iterable[str],
+        starter: ExecutorStarter,
+        clock: Clock,
+    ) -> SnapshotVerification | None:
+        """Return the verification that a commit is to pass, if any."""
+        if commit.verify is None:
+            return None
+        return cls(
+            storage=storage,
+            branch=commit.branch,
+            values=commit.verify,
+            places=(*places, *commit.places),
+            starter=starter,
+            clock=clock,
+        )
+
+    def __call__(
+        self, snapshot_id: str, *, planned: Collection[Prefix], scanners: Mapping[str, str]
+    ) -> None:
+        """Compare; where the dataset has files elsewhere than the call names, say so in a note.
+
+        Args:
+            snapshot_id: On a branch or not.
+            planned: Prefixes that the call refers to.
+            scanners: That describe files, by group; of other groups those that are recorded.
+
+        Raises:
+            VerificationError: Something differs.
+        """
+        # and zarr with it, which no other build should wait for
+        from icevirt.api.verify import verify_snapshot
+
+        known = Repository.open(self.storage).config.virtual_chunk_containers.values()
+        entries = own_or_planned(
+            map(entry_of, known), planned=planned, places=self.places, repo=self.storage.url
+        )
+        try:
+            with self.clock.phase("verify"):
+                found = verify_snapshot(
+                    self.storage,
+                    snapshot_id,
+                    values=self.values,
+                    access=in_force().authorization(entries),
+                    scanners=scanners,
+                    executor=self.starter.choice,
+                )
+        except UnauthorizedError as error:
+            self.notes.append(self._note_on(error, snapshot_id))
+            return
+        if not found.ok:
+            first = found.checked.differences[0]
+            raise VerificationError(
+                f"{len(found.checked.differences) + found.checked.more} differences between the new"
+                f" snapshot and its files; the first: {first.what}",
+                do=f"The branch {self.branch!r} is as it was. Look at all differences with"
+                f" `icevirt verify {quote(self.storage.url)} --snapshot-id {snapshot_id} --seed"
+                f" {found.seed}`.",
+                branch=self.branch,
+                snapshot=snapshot_id,
+                file=first.file,
+                variable=first.array,
             )
-    except UnauthorizedError as error:  # the dataset has files elsewhere than the call names
+
+    def _note_on(self, error: UnauthorizedError, snapshot_id: str) -> str:
         places = error.facts.get("containers", ())
         flags = "".join(f" --authorize {quote(each)}" for each in places)
-        note = (
+        return (
             f"not verified: the dataset also refers to files below {', '.join(places)}, which this"
-            f" call did not name; if you trust them: icevirt verify {quote(storage.url)}"
-            f" --snapshot-id {report.snapshot_id}{flags}, with the places of your own files"
+            f" call did not name; if you trust them: icevirt verify {quote(self.storage.url)}"
+            f" --snapshot-id {snapshot_id}{flags}, with the places of your own files"
         )
-        return replace(report, findings=(*report.findings, note))
-    if not found.ok:
-        first = found.checked.differences[0]
-        raise VerificationError(
-            f"{len(found.checked.differences) + found.checked.more} differences between the new"
-            f" snapshot and its files; the first: {first.what}",
-            do="Look at all of them with `icevirt verify --snapshot-id"
-            f" {report.snapshot_id} --seed {found.seed}`.",
-            branch=report.branch,
-            snapshot=report.snapshot_id,
-            file=first.file,
-            variable=first.array,
-        )
-    return report
+
+
+def add_notes[R: BuildReport](report: R, verification: SnapshotVerification | None) -> R:
+    """Return a report with what a verification has to say."""
+    if verification is None or not verification.notes:
+        return report
+    return replace(report, findings=(*report.findings, *dict.fromkeys(verification.notes)))
 
 
 def promote_branch(storage: Storage, report: BuildReport, promote: str) -> None:

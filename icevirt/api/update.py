@@ -36,7 +36,7 @@ from icevirt.api.dataset.update_change import (
 )
 from icevirt.api.dataset.variables import VariablesUpdate
 from icevirt.api.events import Clock, long_running
-from icevirt.api.finish import refuse_differences
+from icevirt.api.finish import add_notes
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import remember, remember_places
 from icevirt.api.trust.readable_places import opening_of
@@ -240,12 +240,7 @@ def _attempt(
         report = VariablesUpdate.begin(work).run() if call.variables else work.run()
         opening = opening_of(report, call.storage, reach, how.places.prefixes)
         report = replace(report, opening=opening)
-        verify = work.request.commit.verify
-        if report.already_built or call.dry_run:
-            verify = None
-        report = refuse_differences(
-            call.storage, report, values=verify, executor=starter.choice, clock=clock
-        )
+        report = add_notes(report, work.verification)
     if (how.is_own or how.is_trusted) and not call.dry_run and not report.already_built:
         remember(call.storage.url, how.recipe.digest)
         remember_places(call.storage.url, how.named)

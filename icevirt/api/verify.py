@@ -44,6 +44,7 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.scan.registry import find_named
 from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.storage.protocol import Storage
 from icevirt.tasks.verify.comparison import compare_values
 from icevirt.tasks.verify.references import (
     CopiedTask,
@@ -135,16 +136,86 @@ def verify(
                 ".",
             ),
         )
-    seed = secrets.randbelow(1 << 32) if seed is None else seed
-    clock = Clock(progress)
     access = authorize(authorize_virtual_chunk_access)
-    storage = storage_of(repo)
-    opened = Repository.open(storage, authorize_virtual_chunk_access=access)
+    opened = Repository.open(storage_of(repo), authorize_virtual_chunk_access=access)
     ref = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id}
     if not any(ref.values()):
         ref["branch"] = "main"
     session = opened.readonly_session(**ref)  # type: ignore[arg-type]  # a name each
-    scanners = _find_scanners(opened, session, scanner) if wanted or full else {}
+    scanners: Mapping[str, str] = {}
+    if scanner is not None:
+        if scanner:
+            find_named(scanner)
+        scanners = {paths.ROOT: scanner}
+    elif wanted or full:
+        scanners = _find_scanners(opened, session)
+    return _verify(
+        opened,
+        session,
+        access,
+        with_references=with_references,
+        wanted=wanted,
+        full=full,
+        seed=secrets.randbelow(1 << 32) if seed is None else seed,
+        scanners=scanners,
+        executor=executor,
+        clock=Clock(progress),
+    )
+
+
+def verify_snapshot(
+    storage: Storage,
+    snapshot_id: str,
+    *,
+    values: int,
+    access: Mapping[Any, Any],
+    scanners: Mapping[str, str],
+    executor: ExecutorChoice,
+) -> VerifyReport:
+    """Verify a version that a call made: all references, and the values of some chunks.
+
+    Args:
+        storage: The repository.
+        snapshot_id: The version, which may be on no branch.
+        values: How many chunks are compared.
+        access: As ``authorize_virtual_chunk_access``.
+        scanners: That describe files, by group; of other groups those that are recorded.
+        executor: Runs the tasks.
+
+    Raises:
+        UnauthorizedError: References of the version use other containers.
+    """
+    granted = authorize(access)
+    opened = Repository.open(storage, authorize_virtual_chunk_access=granted)
+    session = opened.readonly_session(snapshot_id=snapshot_id)
+    return _verify(
+        opened,
+        session,
+        granted,
+        with_references=True,
+        wanted=values,
+        full=False,
+        seed=secrets.randbelow(1 << 32),
+        scanners=_find_scanners(opened, session, scanners) if values else {},
+        executor=executor,
+        clock=Clock(),
+    )
+
+
+def _verify(
+    opened: Repository,
+    session: Session,
+    access: Mapping[str, GrantedAccess],
+    *,
+    with_references: bool,
+    wanted: int,
+    full: bool,
+    seed: int,
+    scanners: Mapping[str, str],
+    executor: ExecutorChoice,
+    clock: Clock,
+) -> VerifyReport:
+    storage = opened.storage
     work = _Work(session, storage, access, _build_of(opened, session), scanners)
     with long_running("verify", clock), job_tags(storage.url), ExitStack() as stack:
         size = work.total if full else wanted
@@ -229,18 +300,21 @@ def _build_of(opened: Repository, session: Session) -> Mapping[str, Any]:
     return next((each for each in older if each is not None), {})
 
 
-def _find_scanners(opened: Repository, session: Session, asked: str | None) -> dict[str, str]:
+def _find_scanners(
+    opened: Repository, session: Session, known: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the scanners that were named for datasets of a version, by group.
+
+    ``known`` holds those that the caller named.
 
     Raises:
         InvalidInputError: One is not installed, or only the caller may name it.
     """
-    if asked is not None:
-        if asked:
-            find_named(asked)
-        return {paths.ROOT: asked}
-    found = {}
+    found = dict(known or {})
     for record in _records_of(opened, session):
+        group = str(record.get("group"))
+        if group in found:
+            continue
         name = find_scanner(opened.storage, record)
         if name is None:
             recorded = recorded_scanner(record)
@@ -248,10 +322,10 @@ def _find_scanners(opened: Repository, session: Session, asked: str | None) -> d
                 "the build named a scanner, which is not taken from the repository",
                 fixes=[of_arguments({"scanner": recorded}, "runs it, if you trust this name")],
                 do="Anyone who can write the repository could choose what is run here.",
-                group=record.get("group"),
+                group=group,
                 recorded=recorded,
             )
-        found[str(record.get("group"))] = name
+        found[group] = name
     return found
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
@@ -37,12 +37,24 @@ from icevirt.archive.reports.build import Progress
 from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import ConflictError
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.json import JSON
+from icevirt.objects.authorize import Prefix, entry_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
 from icevirt.versioning.repo_updates import line_of
+
+
+class Check(Protocol):
+    """Looks at a snapshot that is on no branch yet, and raises if it must not get on one."""
+
+    def __call__(
+        self, snapshot_id: str, *, planned: Collection[Prefix], scanners: Mapping[str, str]
+    ) -> None:
+        """Look at it, given prefixes that the call refers to, and its scanner by group."""
+
 
 NOTHING = FileListing(files=SourceFiles(), pieces=())
 """The list of a group that no build made."""
@@ -67,6 +79,7 @@ class Request:
     absent: frozenset[str] = frozenset()  # URLs of files whose steps stay, without their values
     expected: frozenset[str] = frozenset()  # kinds of changes that stop no build
     also: tuple[str, ...] = ()  # identities of earlier scans whose descriptions of files count
+    check: Check | None = None
 
     @classmethod
     def of(
@@ -137,6 +150,18 @@ class Request:
         """Return the request with the dimensions that were inferred."""
         spec = self.choices.spec(options.concat_dims, group=self.spec.group)
         return replace(self, options=options, spec=spec)
+
+    def check_of(
+        self, containers: Iterable[VirtualChunkContainer] = ()
+    ) -> Callable[[str], None] | None:
+        """Return what checks a snapshot that refers to these containers; None: nothing does."""
+        if self.check is None:
+            return None
+        return partial(
+            self.check,
+            planned=tuple(map(entry_of, containers)),
+            scanners={self.spec.group: self.options.scanner},
+        )
 
     def publish_plan(
         self, facts: CatalogFacts, plan: BuildPlan

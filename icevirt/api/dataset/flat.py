@@ -427,6 +427,7 @@ class _Grown:
             containers=containers,
             fits=fits,
             ready=lambda: _await_all(writes),
+            check=job.request.check_of(),
         )
 
     def report(self, snapshot_id: str, findings: tuple[str, ...]) -> BuildReport:

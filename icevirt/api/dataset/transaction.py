@@ -448,6 +448,7 @@ def _run(  # noqa: PLR0917 - a build, and what it is made of
             allow_changes=request.commit.allow_changes,
             expected=request.expected,
             goes_on=change.dataset is not None,
+            check=request.check_of(plan.containers),
         )
     report = report_of(
         job,

@@ -45,6 +45,7 @@ from icevirt.api.dataset.trial import (
 )
 from icevirt.api.dataset.writing import commit_held
 from icevirt.api.events import Clock, tell_committed
+from icevirt.api.finish import SnapshotVerification
 from icevirt.api.recorded import continue_options
 from icevirt.api.trust.readable_places import remark_on_elsewhere
 from icevirt.archive.reports.build import OTHERS, BuildReport
@@ -126,6 +127,7 @@ class DatasetUpdate:
     absent: frozenset[str]  # URLs of files whose steps read as missing, from now on
     removed: frozenset[str]  # URLs of files that leave the dataset
     request: Request
+    verification: SnapshotVerification | None
     starter: ExecutorStarter
     clock: Clock
     alike: set[str] = field(default_factory=set)  # URLs of files that are described as before
@@ -186,8 +188,12 @@ class DatasetUpdate:
         removed = gone if call.vanished == "remove" else frozenset()
         corrected = frozenset(file.url for file in found.corrected)
         absent = (dataset.absent | (gone - removed)) - corrected
+        verification = SnapshotVerification.of(
+            commit, call.storage, places=how.places.prefixes, starter=starter, clock=clock
+        )
         request = dataset.request(
             replace(options, commit=commit),
+            check=verification,
             progress=clock.step,
             recipe=how.recipe,
             absent=absent,
@@ -208,6 +214,7 @@ class DatasetUpdate:
             absent=absent,
             removed=removed,
             request=request,
+            verification=verification,
             starter=starter,
             clock=clock,
         )

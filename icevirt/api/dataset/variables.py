@@ -181,6 +181,7 @@ class VariablesUpdate:
             rewrite,
             own=(*whole.groups, *(array.path for array in whole.arrays)),
             containers=plan.containers,
+            check=update.request.check_of(plan.containers),
         )
 
     def _records(self, planned: Planned, plan: BuildPlan) -> dict[str, Any]:

@@ -234,6 +234,7 @@ def commit(
     allow_changes: bool,
     expected: Collection[str] = (),
     goes_on: bool = False,
+    check: Callable[[str], None] | None = None,
 ) -> str:
     """Make written arrays visible in one step; return the id of the snapshot.
 
@@ -261,6 +262,7 @@ def commit(
         split_rules=plan.split_rules,
         expected_parent=str(target.tip),
         stands_on=(lambda each: is_about(each, target.group)) if goes_on else None,
+        check=check,
     ).publish()
 
 
@@ -308,6 +310,7 @@ def publish_rewrite(
     containers: Sequence[VirtualChunkContainer],
     fits: Callable[[Snapshot], bool] = lambda _: True,
     ready: Callable[[], None] = lambda: None,
+    check: Callable[[str], None] | None = None,
 ) -> str:
     """Commit a rewrite of a dataset, however often others commit to other groups meanwhile.
 
@@ -319,12 +322,14 @@ def publish_rewrite(
         containers: That the repository may lack.
         fits: Says whether it fits to what others put beside these nodes.
         ready: Waits until all is written that the snapshot refers to.
+        check: Is given the snapshot while it is on no branch, and raises if it must not get on one.
 
     Raises:
         ConflictError: Others changed the dataset.
         StorageError: Others changed the repository before every attempt.
     """
     held = HeldObjects(assets.storage)
+    is_detached, made = check is not None, dict[ObjectId12, Snapshot]()
 
     def decide(current: RepoState) -> tuple[str, Sequence[Edit]]:
         nonlocal rewrite
@@ -341,12 +346,18 @@ def publish_rewrite(
                     theirs=repo_updates.line_of(now),
                 )
             rewrite = rewrite.move_onto(now)
-        snapshot, commit = rewrite.put(target.head, assets, held)
+        if (snapshot := made.get(tip)) is None:
+            snapshot = made[tip] = rewrite.write(target.head, assets, held)
         ready()
         settings = partial(with_settings, containers=containers, split_rules=())
+        commit = rewrite.edit(snapshot, is_detached=is_detached)
         return str(snapshot.id), (repo_updates.set_config(settings), commit)
 
     do = "Do the same again when fewer processes write."
+    if check is not None:
+        check(target.head.publish(decide, do=do, held=held, known=target.state)[0])
+        is_detached = False
+        return target.head.publish(decide, do=do, held=held)[0]
     return target.head.publish(decide, do=do, held=held, known=target.state)[0]
 
 

@@ -9,7 +9,7 @@ requested: a command refuses or leaves them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -217,9 +217,17 @@ def opening_of(
         places: That the operator named, URLs that end in a slash.
     """
     planned = report.opening.prefixes
-    own = own_entries(report.containers, places, report.repo)
-    read = [each for each in report.containers if each in planned or each in own]
+    read = own_or_planned(report.containers, planned=planned, places=places, repo=report.repo)
     return Opening(storage, reach.authorization(read))
+
+
+def own_or_planned(
+    entries: Iterable[Prefix], *, planned: Collection[Prefix], places: Iterable[str], repo: str
+) -> list[Prefix]:
+    """Return the containers that a call planned itself, and of others the operator's own."""
+    known = [*entries]
+    own = own_entries(known, places, repo)
+    return [each for each in known if each in planned or each in own]
 
 
 # -- URLs ----------------------------------------------------------------------------------------

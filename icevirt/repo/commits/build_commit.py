@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +95,7 @@ class BuildCommit:
         expected_parent: Snapshot that the build was planned on. If the branch moved on since, the
             build goes on top of what is there, unless its own paths were touched.
         stands_on: Says whether a commit since then is about what the build goes on from.
+        check: Is given the snapshot while it is on no branch, and raises if it must not get on one.
     """
 
     storage: StorageLike
@@ -108,11 +110,13 @@ class BuildCommit:
     split_rules: Sequence[SplitRule] = ()
     expected_parent: str | None = None
     stands_on: Callable[[SnapshotSummary], bool] | None = None
+    check: Callable[[str], None] | None = None
     _assets: Assets = field(init=False)
     _head: RepoInfoFile = field(init=False)
     _held: HeldObjects = field(init=False)
     _first: RepoInfo | None = None  # where the build makes the repository
-    _put: tuple[ObjectId12, Snapshot, Edit] | None = None  # the parent, and what is on it
+    _put: tuple[PendingCommit, Snapshot] | None = None  # what was written on which parent
+    _is_detached: bool = False
 
     def __post_init__(self) -> None:
         self.metadata = as_json(self.metadata)
@@ -138,7 +142,12 @@ class BuildCommit:
         do = "Run the build again; it writes the manifests that are missing."
         refuse_missing(self._assets, self.manifest_files, do=do)
         do = "Run the build again when fewer processes write: its work is kept."
-        return self._head.publish(self._decide, do=do, held=self._held, create=self._begin)[0]
+        how: Any = {"do": do, "held": self._held, "create": self._begin}
+        if self.check is not None:
+            self._is_detached = True
+            self.check(self._head.publish(self._decide, **how)[0])
+            self._is_detached = False
+        return self._head.publish(self._decide, **how)[0]
 
     def _begin(self) -> RepoInfo:
         """Return what the repository begins with, if the build may make it."""
@@ -161,7 +170,7 @@ class BuildCommit:
         parent = lookup.branch_tip(info, self.branch)
         if info is not self._first:
             self._check_parent(info, parent)
-        if self._put is None or self._put[0] != parent:
+        if self._put is None or self._put[0].base.id != parent:
             base = self._assets.snapshot(parent)
             pending = PendingCommit(
                 base=base,
@@ -178,8 +187,9 @@ class BuildCommit:
                 chunks=self._list_chunks(),
                 metadata=self.metadata,
             )
-            self._put = parent, *pending.put(self._head, self._assets, self._held)
-        _, snapshot, commit = self._put
+            self._put = pending, pending.write(self._head, self._assets, self._held)
+        pending, snapshot = self._put
+        commit = pending.edit(snapshot, is_detached=self._is_detached)
         return str(snapshot.id), (repo_updates.set_config(self._config), commit)
 
     def _config(self, document: JSONObject) -> JSONObject:

@@ -54,10 +54,17 @@ class PendingCommit:
             FormatError: The base holds what would be lost, or does not list a manifest.
         """
         snapshot = self.write(head, assets, held)
+        return snapshot, self.edit(snapshot, is_detached=self.branch is None)
+
+    def edit(self, snapshot: Snapshot, *, is_detached: bool) -> Edit:
+        """Return the edit that makes a snapshot visible, which was written: perhaps on no branch.
+
+        One that was on none can be put on its branch later.
+        """
         info = lookup.summary_of(snapshot, self.base.id)
-        if self.branch is None:
-            return snapshot, repo_updates.detach(info)
-        return snapshot, repo_updates.commit(self.branch, info)
+        if is_detached or self.branch is None:
+            return repo_updates.detach(info)
+        return repo_updates.commit(self.branch, info)
 
     def write(
         self,

@@ -14,10 +14,9 @@ import icevirt
 from archives.archive import DECODED, differences
 from archives.random_archive import RandomArchive, RandomFile
 from archives.random_files import NEW, dimensions_of, files_of, first_of, second_of, twin_of
-from archives.random_proposals import Kept, change_call, complaint_of, read_held, run_all
+from archives.random_proposals import Builds, Kept, Proposals, change_call, read_held
 from archives.random_truth import read, truth, wrong, wrong_eras
 from icevirt.errors import CombineError, IcevirtError
-from icevirt.execution.local_executors import InProcessExecutor
 
 PINNED: dict[str, Any] = {
     "data_vars": "minimal", "coords": "minimal", "join": "exact", "compat": "no_conflicts",
@@ -44,33 +43,26 @@ class Verdict:
 
 
 def judged(archive: RandomArchive, folder: Path) -> Verdict:
-    """Write, build and compare an archive, and run all that a refusal proposes."""
+    """Write, build and compare an archive, and run all that refusals propose."""
     files = files_of(archive)
     for each in files:
         each.write(folder)
+    builds = Builds([str(folder / name) for name in as_given(archive, files)], folder)
     if archive.grouped:
-        return _judged_groups(archive, files, folder)
-    opened = read(archive, files, folder)
-    held = read_held(opened, index="neighbor")
-    verdict = _judged(archive, files, opened, folder)
-    return verdict if verdict.is_defect else _of_proposals(archive, files, held, folder, verdict)
-
-
-def _of_proposals(
-    archive: RandomArchive, files: list[RandomFile], held: Kept, folder: Path, verdict: Verdict
-) -> Verdict:
-    """Return the verdict, or what is wrong with what the first refusal proposes."""
-    call, sources = arguments_of(archive), [str(folder / name) for name in as_given(archive, files)]
-    try:
-        icevirt.build(sources, folder / "again", executor=InProcessExecutor(), **call)
-    except IcevirtError as error:
-        proposals = run_all(error, call, sources, folder, held)
-        if told := complaint_of(proposals, held):
+        verdict, held = _judged_groups(archive, files, folder, builds)
+    else:
+        opened = read(archive, files, folder)
+        held = read_held(opened, index="neighbor")
+        verdict = _judged(archive, files, opened, builds)
+    if verdict.reasons and not verdict.is_defect:
+        if told := Proposals(builds, held).judge(arguments_of(archive)):
             return replace(verdict, kind=f"PROPOSALS: {told.split()[0]}", detail=told)
     return verdict
 
 
-def _judged_groups(archive: RandomArchive, files: list[RandomFile], folder: Path) -> Verdict:
+def _judged_groups(
+    archive: RandomArchive, files: list[RandomFile], folder: Path, builds: Builds
+) -> tuple[Verdict, Kept]:
     """Judge two groups of the files, each against what it holds."""
     parts = {"a": replace(archive, grouped=""), "b": twin_of(archive)}
     inner = {name: [each.groups[name] for each in files] for name in parts}
@@ -78,41 +70,36 @@ def _judged_groups(archive: RandomArchive, files: list[RandomFile], folder: Path
     held = frozenset().union(
         *(read_held(each, group=name, index="neighbor") for name, each in opened.items())
     )
-    sources, call = [str(folder / name) for name in as_given(archive, files)], arguments_of(archive)
+    call = arguments_of(archive)
     reasons: list[str] = []
     fixes: list[str] = []
     while True:
         try:
-            report = icevirt.build(
-                sources, folder / f"repo{len(fixes)}", executor=InProcessExecutor(), **call
-            )
+            report = builds.make(call)
         except IcevirtError as error:
             reasons.append(_reason(error))
             proposal = next((each for each in error.fixes if each.python and not each.first), None)
             if proposal is None or len(fixes) == MOST:
-                found = _refused(reasons, fixes, "groups", str(error), None)
-                return _of_proposals(archive, files, held, folder, found)
+                return _refused(reasons, fixes, "groups", str(error), None), held
             fixes.append(proposal.python)
             call = change_call(call, proposal)
             continue
         except Exception as error:  # noqa: BLE001 - whatever a user would meet
-            return Verdict(kind="CRASH", detail=repr(error), reasons=reasons, fixes=fixes)
+            return Verdict(kind="CRASH", detail=repr(error), reasons=reasons, fixes=fixes), held
         break
-    if not fixes:
-        for name, part in parts.items():
-            expected = truth(part, inner[name], opened[name], given=_given(part, call))
-            ours = _opened(folder / "repo0", report, {}, group=name)
-            if output := wrong(ours, expected, {}):
-                return Verdict(kind="DIFFERENT", detail=f"group {name}: {'; '.join(output)}")
-        return Verdict(kind="equal, two groups")
-    kind = "two groups after a fix"
-    return _of_proposals(
-        archive, files, held, folder, Verdict(kind=kind, reasons=reasons, fixes=fixes)
-    )
+    if fixes:
+        return Verdict(kind="two groups after a fix", reasons=reasons, fixes=fixes), held
+    for name, part in parts.items():
+        expected = truth(part, inner[name], opened[name], given=_given(part, call))
+        ours = _opened(builds.repo(call), report, {}, group=name)
+        if output := wrong(ours, expected, {}):
+            detail = f"group {name}: {'; '.join(output)}"
+            return Verdict(kind="DIFFERENT", detail=detail), held
+    return Verdict(kind="equal, two groups"), held
 
 
 def _judged(
-    archive: RandomArchive, files: list[RandomFile], opened: list[xr.Dataset], folder: Path
+    archive: RandomArchive, files: list[RandomFile], opened: list[xr.Dataset], builds: Builds
 ) -> Verdict:
     """Build and compare an archive, with what a refusal proposes first."""
     given = as_given(archive, files)
@@ -124,10 +111,8 @@ def _judged(
     reasons: list[str] = []
     fixes: list[str] = []
     for _ in range(MOST + 1):
-        sources = [str(folder / name) for name in given]
-        repo = folder / f"repo{len(fixes)}"
         try:
-            report = icevirt.build(sources, repo, executor=InProcessExecutor(), **call)
+            report = builds.make(call)
         except IcevirtError as error:
             reasons.append(_reason(error))
             change = first_fix(error)
@@ -142,7 +127,7 @@ def _judged(
                 kind="CRASH", detail=repr(error), reasons=reasons, xarray=why, fixes=fixes
             )
         break
-    options = call.get("combine_options", {})
+    repo, options = builds.repo(call), call.get("combine_options", {})
     without = [
         each.rpartition("/")[2] for each in call.get("scan_options", {}).get("drop_variables", [])
     ]
@@ -168,7 +153,7 @@ def _judged(
     except CombineError as error:
         if options.get("on_mismatch") != "eras":
             return Verdict(kind="CRASH", detail=str(error), reasons=reasons, fixes=fixes)
-        output = wrong_eras(_eras(repo, report), expected)
+        output = wrong_eras(_eras(repo, report), expected, first_of(archive))
         kind = "DIFFERENT after a fix" if output else "eras that are not one dataset"
         return Verdict(
             kind=kind, detail="; ".join(output), reasons=reasons, xarray=why, fixes=fixes
@@ -259,7 +244,7 @@ def _given(archive: RandomArchive, call: Mapping[str, Any]) -> dict[str, list[st
     by_dim = rules if isinstance(rules, Mapping) else dict.fromkeys(dims, rules)
     found: dict[str, list[str]] = {}
     if archive.scalar_time and first_of(archive) in _labelled(call):  # files are stacked
-        found["*"] = [first_of(archive)]
+        found["new"] = [first_of(archive)]
     for dim, names in by_dim.items():
         for name in _names(names):
             key = "*" if name == "all" else name.rpartition("/")[2]

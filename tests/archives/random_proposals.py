@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,47 +40,84 @@ class Proposal:
     detail: str = ""
 
 
-def run_all(
-    error: IcevirtError, call: Mapping[str, Any], sources: Sequence[str], folder: Path, held: Kept
-) -> list[Proposal]:
-    """Return what comes of each proposal of a refusal.
+class Builds:
+    """Builds of the same files with other arguments; one with the same arguments is made once."""
 
-    Args:
-        error: The refusal.
-        call: The arguments that were refused.
-        sources: Of the build.
-        folder: For repositories.
-        held: What the files hold.
-    """
-    fixes = [each for each in error.fixes if each.python and not each.first and not each.command]
-    return [
-        _run(each, call, sources, folder / f"proposal{at}", held) for at, each in enumerate(fixes)
-    ]
+    def __init__(self, sources: Sequence[str], folder: Path) -> None:
+        self._sources, self._folder = list(sources), folder
+        self._made: dict[str, icevirt.BuildReport | Exception] = {}
 
+    def repo(self, call: Mapping[str, Any]) -> Path:
+        """Return where a build with these arguments lies."""
+        return self._folder / f"repo{[*self._made].index(repr(call))}"
 
-def _run(
-    fix: Fix, call: Mapping[str, Any], sources: Sequence[str], repo: Path, held: Kept
-) -> Proposal:
-    done: list[str] = []
-    for _ in range(_MOST):
-        call = change_call(call, fix)
-        done.append(fix.python)
+    def make(self, call: Mapping[str, Any]) -> icevirt.BuildReport:
+        """Build.
+
+        Raises:
+            Exception: Whatever a user meets.
+        """
+        if repr(call) not in self._made:
+            repo = self._folder / f"repo{len(self._made)}"
+            self._made[repr(call)] = self._result(repo, call)
+        found = self._made[repr(call)]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _result(self, repo: Path, call: Mapping[str, Any]) -> icevirt.BuildReport | Exception:
         try:
-            report = icevirt.build(list(sources), repo, executor=InProcessExecutor(), **call)
-            found = read_kept(_groups_of(repo, report), held)
-        except IcevirtError as error:
-            fixes = [each for each in error.fixes if each.python and not each.first]
-            if not fixes:
-                return Proposal(python=tuple(done), kind="refused", detail=str(error))
-            fix = fixes[0]
-            continue
+            return icevirt.build(
+                self._sources,
+                icevirt.local_filesystem_storage(repo, wait_for_disk=False),
+                executor=InProcessExecutor(),
+                **call,
+            )
         except Exception as error:  # noqa: BLE001 - whatever a user would meet
-            return Proposal(python=tuple(done), kind="crash", detail=repr(error))
-        if new := sorted(map(str, found - held)):
+            return error
+
+
+class Proposals:
+    """What comes of all that refusals propose, of those behind the first one, too."""
+
+    def __init__(self, builds: Builds, held: Kept) -> None:
+        self._builds, self._held = builds, held
+        self._known: dict[str, Proposal] = {}  # by the arguments that were refused or built
+        self.complaint = ""
+
+    def judge(self, call: Mapping[str, Any]) -> str:
+        """Return what is wrong with proposals where arguments are refused; nothing where none is."""
+        self._run(call, ())
+        return self.complaint
+
+    def _run(self, call: Mapping[str, Any], done: tuple[str, ...]) -> Proposal:
+        if repr(call) not in self._known:
+            self._known[repr(call)] = self._outcome(call, done)
+        return replace(self._known[repr(call)], python=done)
+
+    def _outcome(self, call: Mapping[str, Any], done: tuple[str, ...]) -> Proposal:
+        try:
+            report = self._builds.make(call)
+            found = read_kept(_groups_of(self._builds.repo(call), report), self._held)
+        except IcevirtError as error:
+            return self._refused(error, call, done)
+        except Exception as error:  # noqa: BLE001 - whatever a user would meet
+            return Proposal(python=done, kind="crash", detail=repr(error))
+        if new := sorted(map(str, found - self._held)):
             told = f"{len(new)} values that no file holds, like {new[0]}"
-            return Proposal(python=tuple(done), kind="made up", detail=told)
-        return Proposal(python=tuple(done), kind="built", kept=found & held)
-    return Proposal(python=tuple(done), kind="refused", detail="further and further")
+            return Proposal(python=done, kind="made up", detail=told)
+        return Proposal(python=done, kind="built", kept=found & self._held)
+
+    def _refused(
+        self, error: IcevirtError, call: Mapping[str, Any], done: tuple[str, ...]
+    ) -> Proposal:
+        """Run all proposals of a refusal, and return what comes of the first."""
+        fixes = [e for e in error.fixes if e.python and not e.first and not e.command]
+        if not fixes or len(done) == _MOST:
+            return Proposal(python=done, kind="refused", detail=str(error))
+        found = [self._run(change_call(call, each), (*done, each.python)) for each in fixes]
+        self.complaint = self.complaint or complaint_of(found, self._held)
+        return found[0]
 
 
 def change_call(call: Mapping[str, Any], fix: Fix) -> dict[str, Any]:

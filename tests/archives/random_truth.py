@@ -71,7 +71,8 @@ def truth(
         archive: The archive.
         files: Its files.
         opened: What xarray reads of each.
-        given: Dimensions that variables get beside their own, by option; "*" is all data variables.
+        given: Dimensions that variables get beside their own, by option; "*" is all data
+            variables, "new" the same where nobody asked for it.
         without: Variables that are left out.
     """
     dims = dimensions_of(archive)
@@ -81,8 +82,10 @@ def truth(
     coordinates = _coordinates(opened)
     names = dict.fromkeys(str(name) for each in opened for name in each.variables)
     for name in [each for each in names if each not in without]:
-        more = [dim for dim in dims if _gets(name, dim, coordinates, given)]
         parts = [(f, d[name].variable) for f, d in zip(files, opened, strict=True) if name in d]
+        is_fixed = len(parts) == 1 < len(files) and {*parts[0][1].dims}.isdisjoint(dims)
+        named = {key: held for key, held in given.items() if key != "new" or not is_fixed}
+        more = [dim for dim in dims if _gets(name, dim, coordinates, named)]
         found[name] = _together(parts, more, places)
         if name == "neighbor":  # it numbers the steps of its file, and then those of all
             for file in files:
@@ -108,14 +111,15 @@ def _places(dim: str, files: list[RandomFile]) -> dict[int, int]:
 def _gets(name: str, dim: str, coordinates: set[str], given: Mapping[str, Collection[str]]) -> bool:
     if dim in given.get(name, ()):
         return True
-    return name not in coordinates and (dim in NEW or dim in given.get("*", ()))
+    is_given = any(dim in given.get(key, ()) for key in ("*", "new"))
+    return name not in coordinates and (dim in NEW or is_given)
 
 
 def _coordinates(opened: list[xr.Dataset]) -> set[str]:
     """Return the names of what xarray makes coordinates with ``decode_coords="all"``."""
     found: set[str] = set()
     for each in opened:
-        found |= {str(name) for name in each.dims}
+        found |= {str(name) for name in (*each.dims, *each.coords)}
         for variable in each.variables.values():
             for key in _COORDINATES:
                 found |= set(str({**variable.encoding, **variable.attrs}.get(key, "")).split())
@@ -228,11 +232,20 @@ def _wrong(mine: xr.Variable, true: TrueVariable, options: Mapping[str, Any]) ->
     return ""
 
 
-def wrong_eras(eras: list[xr.Dataset], expected: Mapping[str, TrueVariable]) -> list[str]:
-    """Return how groups differ from the truth where their labels lie, and what none of them holds."""
+def wrong_eras(
+    eras: list[xr.Dataset], expected: Mapping[str, TrueVariable], first: str
+) -> list[str]:
+    """Return how groups differ from the truth where their labels lie, and what none of them holds.
+
+    Args:
+        eras: The groups.
+        expected: What the files hold together.
+        first: The first dimension; where it has no labels, values of a variable tell its steps.
+    """
     found = []
     seen = {name: np.zeros(true.values.shape, bool) for name, true in expected.items()}
     for number, each in enumerate(eras):
+        steps = _find_steps(each, first, expected)
         for name, variable in each.variables.items():
             true = expected[str(name)]
             if set(variable.dims) != set(true.dims):
@@ -241,8 +254,13 @@ def wrong_eras(eras: list[xr.Dataset], expected: Mapping[str, TrueVariable]) -> 
                 )
                 continue
             mine = _texts(variable.transpose(*true.dims).values).astype(true.values.dtype)
+            if name == "neighbor" and steps is not None:  # it numbers the steps of its era
+                begin = int(each[name].attrs.get("start_index", 0))
+                mine = steps[mine.astype(int) - begin] + begin
             where = [
-                _found(each, dim, expected, mine, true.values, at)
+                steps
+                if dim == first and steps is not None
+                else _found(each, dim, expected, mine, true.values, at)
                 for at, dim in enumerate(true.dims)
             ]
             target = np.ix_(*where)
@@ -257,6 +275,28 @@ def wrong_eras(eras: list[xr.Dataset], expected: Mapping[str, TrueVariable]) -> 
         if (true.held & ~seen[name]).any()
     ]
     return found
+
+
+def _find_steps(
+    era: xr.Dataset, first: str, expected: Mapping[str, TrueVariable]
+) -> np.ndarray | None:
+    """Return which steps of all a group has, where the first dimension has no labels.
+
+    The values of a variable tell them if no two steps have the same.
+    """
+    for name, variable in era.variables.items():
+        true = expected[str(name)]
+        if first in era.variables or true.dims != variable.dims or first not in true.dims:
+            continue
+        axis = true.dims.index(first)
+        rows = np.moveaxis(variable.values, axis, 0)
+        all_rows = np.moveaxis(true.values, axis, 0)
+        if rows.shape[1:] != all_rows.shape[1:]:
+            continue
+        at = [[n for n, each in enumerate(all_rows) if equal(row, each).all()] for row in rows]
+        if str(name) != "neighbor" and all(len(each) == 1 for each in at):
+            return np.array([each[0] for each in at], int)
+    return None
 
 
 def _found(

@@ -238,13 +238,15 @@ class _Planner:
         if not scan.keys() <= _TRIED_SCAN_OPTIONS or not arguments.keys() <= known:
             raise UntriedError
         try:
-            return Measured.of(self.facts, self._plan(arguments))
+            facts, plan = self._plan(arguments)
+            return Measured.of(facts, plan)
         except IcevirtError as error:
             return error
         except Exception as error:  # whatever it is, it must not hide the refusal
             raise UntriedError from error
 
-    def _plan(self, arguments: Mapping[str, Any]) -> BuildPlan:
+    def _plan(self, arguments: Mapping[str, Any]) -> tuple[CatalogFacts, BuildPlan]:
+        """Return a plan, and what files hold: more digests may be known than before."""
         before = self.choices.combine
         added = arguments.get("combine_options", {})
         combine = replace(
@@ -263,8 +265,10 @@ class _Planner:
             nest=self.spec.nest,
         )
         closed = close_catalog(self.executor, replace(self.scan, options=options))
+        is_whole = len(closed.facts.arrays.file) == len(self.facts.arrays.file)
         facts = _without(closed.facts, arguments.get("scan_options", {}).get("drop_variables", ()))
-        return plan_once(*choices.edits.apply(facts, replace(spec, kept=self.spec.kept)))
+        plan = plan_once(*choices.edits.apply(facts, replace(spec, kept=self.spec.kept)))
+        return closed.facts if is_whole else self.facts, plan
 
 
 def _with(before: Any, added: Any) -> Any:

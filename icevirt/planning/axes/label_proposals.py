@@ -326,6 +326,9 @@ class _Look:
         for each in found:
             cell = cell * each.count + each.cell
         arrays, rows = self._facts.arrays, self._data
+        told = {path for each in found for path in (each.variable, each.label_variable)}
+        is_label = np.array([path in told for path in arrays.path.values], np.bool_)
+        rows = rows[~is_label[arrays.path.codes[rows]]]
         for each in found:
             if not each.is_new:  # what lacks the dimension must be equal in the files
                 rows = rows[along(self._facts, each.name)[rows]]

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.joining import SMALL, itemsize_of
 from icevirt.archive.schema import DURATION, ArraySchema, Recoding
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
-from icevirt.planning.remedies import scan_fix
+from icevirt.planning.remedies import fix, scan_fix
 from icevirt.planning.times.instants import InexactError, recode
 from icevirt.planning.times.targets import (
     Declarations,
@@ -130,18 +130,33 @@ class _Pass:
         if not other.any():
             return
         one = int(files[int(np.argmax(other))])
-        stored = scan_fix("stores the bounds in the repository", variable_policy={path: "inline"})
+        lacks = [
+            name
+            for name in self._declarations.concatenated(owner)
+            if name not in self._declarations.concatenated(path)
+        ]
+        why = f"do not have the dimension {lacks[0]!r}" if lacks else "are referenced, not stored"
         raise CombineError(
             f"the times of {owner} have different reference dates, and its bounds {path} "
-            "cannot be recoded because they are referenced, not stored",
+            f"cannot be recoded because they {why}",
             fixes=[
-                *([stored] if self._is_small(path) else []),
+                *(self._store_bounds(path, lacks) if self._is_small(path) else []),
                 scan_fix("the dataset has no bounds", drop_variables=[path]),
             ],
             variable=path,
             file=self._facts.files.url[one],
             units=units_of_file(coordinate, one).text,
         )
+
+    def _store_bounds(self, path: str, lacks: Sequence[str]) -> list[Fix]:
+        """Return what lets bounds be stored, with the dimensions that they lack."""
+        if not lacks:
+            price = "stores the bounds in the repository"
+            return [scan_fix(price, variable_policy={path: "inline"})]
+        price = f"{path} gets the dimension {lacks[0]!r}: a value for each step"
+        given = {name: ["all", path] for name in lacks}
+        is_one = len(self._declarations.dimensions) == 1
+        return [fix(price, data_vars=given[lacks[0]] if is_one else given)]
 
     def _is_small(self, path: str) -> bool:
         """Say whether every file's values can be read as one chunk."""

@@ -323,7 +323,7 @@ class Declarations:
 
     def __init__(self, facts: CatalogFacts, dimensions: Sequence[str]) -> None:
         self._arrays, self._size = facts.arrays, len(facts.files)
-        self._dimensions = frozenset(dimensions)
+        self.dimensions = frozenset(dimensions)
         self._said: dict[tuple[int, str], _Said] = {}
         self._alike: dict[tuple[str, str], _Said] = {}  # by schema without units
         columns = facts.arrays.path, facts.arrays.schema
@@ -357,6 +357,11 @@ class Declarations:
     def is_stored(self, path: str) -> bool:
         """Say whether all files hold a variable as plain numbers that the scan read."""
         return all(each.is_stored for each in self._all(path))
+
+    def concatenated(self, path: str) -> set[str]:
+        """Return the concatenated dimensions that files have of a variable."""
+        texts = (self._arrays.schema.values[code] for code in self._schemas[path])
+        return self.dimensions & {n for e in texts for n in ArraySchema.loads(e).dimension_names}
 
     def differs(self, path: str) -> bool:
         """Say whether files count or hold the numbers of a variable in several ways."""
@@ -410,7 +415,7 @@ class Declarations:
         rest, units = without_units(text)
         alike = self._alike.get((rest, path)) if units is not None else None
         if alike is None:
-            known = _read_schema(ArraySchema.loads(text), path, self._dimensions)
+            known = _read_schema(ArraySchema.loads(text), path, self.dimensions)
             if "units" in known.counting:
                 self._alike[rest, path] = known
         else:

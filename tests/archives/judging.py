@@ -54,10 +54,10 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
         opened = read(archive, files, folder)
         held = read_held(opened, index="neighbor")
         verdict = _judged(archive, files, opened, builds)
-    if verdict.reasons and not verdict.is_defect:
-        if told := Proposals(builds, held).judge(arguments_of(archive)):
-            return replace(verdict, kind=f"PROPOSALS: {told.split()[0]}", detail=told)
-    return verdict
+    if verdict.is_defect or not verdict.reasons:
+        return verdict
+    told = Proposals(builds, held).judge(arguments_of(archive))
+    return replace(verdict, kind=f"PROPOSALS: {told.split()[0]}", detail=told) if told else verdict
 
 
 def _judged_groups(

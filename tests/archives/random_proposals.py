@@ -35,7 +35,7 @@ class Proposal:
     """What came of a proposal, and of the first one of each refusal behind it."""
 
     python: tuple[str, ...]
-    kind: str  # built, refused, crash, made up
+    kind: str  # built, relabeled (labels have other names), refused, crash, made up
     kept: Kept = field(default_factory=frozenset, repr=False)
     detail: str = ""
 
@@ -106,7 +106,8 @@ class Proposals:
         if new := sorted(map(str, found - self._held)):
             told = f"{len(new)} values that no file holds, like {new[0]}"
             return Proposal(python=done, kind="made up", detail=told)
-        return Proposal(python=done, kind="built", kept=found & self._held)
+        kind = "relabeled" if "rename" in call.get("combine_options", {}) else "built"
+        return Proposal(python=done, kind=kind, kept=found & self._held)
 
     def _refused(
         self, error: IcevirtError, call: Mapping[str, Any], done: tuple[str, ...]
@@ -238,9 +239,9 @@ def complaint_of(proposals: Sequence[Proposal], held: Kept) -> str:
         if each.kind in ("crash", "made up"):
             return f"{each.kind} by {' then '.join(each.python)}: {each.detail}"
     built = [each for each in proposals if each.kind == "built"]
-    if not built:
-        return ""
     first = proposals[0]
+    if not built or first.kind == "relabeled":
+        return ""
     for other in built:
         if first.kind != "built":
             return f"first {first.python} is {first.kind}, and {other.python} builds"

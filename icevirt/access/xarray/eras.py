@@ -209,6 +209,7 @@ class _Concatenation:
                         mine[key], theirs[key],
                     )  # fmt: skip
         self._check_projections()
+        self._check_indices()
         lengths: dict[object, tuple[int, int]] = {}
         for era, dataset in enumerate(self._datasets):
             for name, length in dataset.sizes.items():
@@ -237,6 +238,21 @@ class _Concatenation:
                 dict(each.said[0]),
                 dict(each.said[1]),
             )
+
+    def _check_indices(self) -> None:
+        """Refuse numbers of steps of an era, which name others in the dataset of all."""
+        from icevirt.planning.meaning import local_indices
+
+        for era, dataset in enumerate(self._datasets):
+            described = (
+                local_indices.Variable(
+                    path=f"/{name}", dimensions=tuple(map(str, each.dims)), attributes=each.attrs
+                )
+                for name, each in dataset.variables.items()
+            )
+            for path in local_indices.indices_along(described, self._dim):
+                what = f"{path[1:]!r} numbers the steps along {self._dim!r} of its own era"
+                self._refuse(what, era, era, None, None)
 
     def _all(self) -> dict[str, dict[int, Variable]]:
         """Return every variable by name and era."""

@@ -22,6 +22,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
+from icevirt.planning.meaning.local_indices import indices_along, variables_with_indices
 from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.mismatch import holds, other_missing
 from icevirt.planning.partial.storage_cost import (
@@ -55,7 +56,10 @@ def describe_eras(
     """Return the eras of an archive as a report, at most ``limit`` of them in full."""
     dimension = parted.dimension or next(iter(spec.concat_dim), "")
     found = _Report(prepared, parted, dimension, limit)
-    as_one = _opens_as_one(prepared, parted)
+    declared = spec.options.index_of or {}
+    variables = variables_with_indices(prepared.facts, prepared.given, declared)
+    is_numbered = bool(indices_along(variables, dimension, declared))
+    as_one = not is_numbered and _opens_as_one(prepared, parted)
     return Eras(
         dimension=dimension,
         count=parted.count,

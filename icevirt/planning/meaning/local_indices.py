@@ -112,6 +112,16 @@ def indices_among(
     return found
 
 
+def indices_along(
+    variables: Iterable[Variable],
+    dimension: str,
+    declared: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """Return the paths of variables that number what lies along a dimension."""
+    found = indices_among([*variables], declared)
+    return [path for path, index in found.items() if dimension in index.numbers]
+
+
 class _Variables:
     """All variables, and what they say of meshes."""
 

@@ -358,7 +358,7 @@ class Declarations:
         """Say whether all files hold a variable as plain numbers that the scan read."""
         return all(each.is_stored for each in self._all(path))
 
-    def concatenated(self, path: str) -> set[str]:
+    def concatenated(self, path: str) -> frozenset[str]:
         """Return the concatenated dimensions that files have of a variable."""
         texts = (self._arrays.schema.values[code] for code in self._schemas[path])
         return self.dimensions & {n for e in texts for n in ArraySchema.loads(e).dimension_names}

@@ -34,17 +34,18 @@ HEAD = """\
 # What programs write
 
 Find the program that wrote your files. The row says what its files hold, as h5py and netCDF4-python
-show them, and what to type. Each row is a run: the program wrote three small files, icevirt built
-one of them and, where they belong together along a dimension, all three. "equal" means that all
-values are those that xarray reads from the files. Where an error printed a command, that command
-ran next, and the row shows it. `just writers` makes this page anew; the programs stand in
+show them, and, in the last column, what to do. Each row is a run: the program wrote three small
+files, icevirt built one of them and, where they belong together along a dimension, all three.
+"equal" means that all values are those that xarray reads from the files; "xarray:" names the error
+with which xarray itself does not open them. Where an error printed a command, that command ran
+next, and the row shows it. `just writers` makes this page anew; the programs stand in
 `docs/writers.toml`.
 
 Run on {date} with icevirt {icevirt}, h5py {h5py} (HDF5 {hdf5}), netCDF4-python {netcdf4}
 (netCDF-C {netcdfc}), xarray {xarray}.
 
-| writer | file | variables | fill values, text, times | one file | three files along a dimension |
-| --- | --- | --- | --- | --- | --- |
+| writer | file | variables | fill values, text, times | one file | three in a row | what to do |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 MAGIC = {b"CDF\x01": "CDF-1", b"CDF\x02": "CDF-2", b"CDF\x05": "CDF-5"}
 PYTHON = """\
@@ -64,6 +65,12 @@ DECODING: Any = {
 }
 PYTHONS = ("--python", f"{sys.version_info.major}.{sys.version_info.minor}")
 MOST = 4  # variables of a row
+REMEDIES = {
+    "--drop-variable": "leave out what is a table of records, not an array, and read that with its program",
+    "--labels": "number the files by their names, since nothing in them orders them",
+    "--concat-dim": "name the dimension along which they belong together",
+    "--on-mismatch eras": 'keep each packing as an era, and open with `eras="concat"`',
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -456,9 +463,20 @@ def row(writer: Writer, folder: Path) -> str:
         more or "none",
         one,
         three,
+        advice(one, three),
     ]
     clean = [" ".join(each.split()) for each in cells]
     return f"| {' | '.join(clean)} |"
+
+
+def advice(one: str, three: str) -> str:
+    """Say what somebody with such files does."""
+    if "refused" in one + three:
+        return "store what the error names, or leave it out"
+    said = [text for option, text in REMEDIES.items() if option in one + three]
+    if said:
+        return f"add what the error prints: {'; '.join(said)}"
+    return "build a file by itself, as it is" if three == "-" else "build them as they are"
 
 
 def head() -> str:

@@ -18,9 +18,10 @@ def test_each_writer_has_a_row_and_each_row_a_writer():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2:].partition("<br>")[0])
 def test_no_value_of_any_writer_reads_differently(row):
-    one, three = row.rstrip(" |").split(" | ")[-2:]
+    one, three, advice = row.rstrip(" |").split(" | ")[-3:]
     for verdict in (one, three):
         assert re.match(r"equal|refused: |-$", verdict)
+    assert ("`--" in one + three) == advice.startswith("add what the error prints")
 
 
 @pytest.mark.parametrize("entry", WRITERS.values(), ids=WRITERS)

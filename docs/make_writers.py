@@ -66,7 +66,7 @@ DECODING: Any = {
 PYTHONS = ("--python", f"{sys.version_info.major}.{sys.version_info.minor}")
 MOST = 4  # variables of a row
 REMEDIES = {
-    "--drop-variable": "leave out what is a table of records, not an array, and read that with its program",
+    "--drop-variable": "leave out tables of records, and read them with that program",
     "--labels": "number the files by their names, since nothing in them orders them",
     "--concat-dim": "name the dimension along which they belong together",
     "--on-mismatch eras": 'keep each packing as an era, and open with `eras="concat"`',

@@ -3,6 +3,8 @@
     python docs/make_writers.py            # all writers of writers.toml; `just writers`
     python docs/make_writers.py Iris GMT   # some, by the beginnings of their names
 
+Outputs of writers that do something odd are kept in fixtures/writers.zip (`keep` in writers.toml).
+
 Packages of PyPI and npm are installed into a temporary folder, by `uv` and `npm`. Programs of
 Debian have to be on the PATH: rows whose programs are not there are left out, and named.
 """
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +33,7 @@ import numpy as np
 import xarray as xr
 
 HERE = Path(__file__).parent
+KEPT = HERE.parent / "fixtures" / "writers.zip"
 HEAD = """\
 # What programs write
 
@@ -84,6 +88,7 @@ class Writer:
     run: str
     suffix: str
     file: str
+    keep: bool
     along: str | None
 
     @classmethod
@@ -98,6 +103,7 @@ class Writer:
             run=entry.get("run", "python {program}"),
             suffix=entry.get("suffix", ".py" if source == "PyPI" else ".sh"),
             file=entry.get("file", "{n}.nc"),
+            keep=entry.get("keep", False),
             along=entry.get("along"),
         )
 
@@ -453,6 +459,8 @@ def xarrays_word(files: list[Path], along: str | None) -> str:
 def row(writer: Writer, folder: Path) -> str:
     """Run a writer and return its row."""
     files = write(writer, folder)
+    if writer.keep:
+        keep(writer.name, files[: 2 if writer.along else 1])
     variables, more = described(files[0])
     one = build(files[:1], folder) + xarrays_word(files[:1], None)
     three = build(files, folder) + xarrays_word(files, writer.along) if writer.along else "-"
@@ -467,6 +475,19 @@ def row(writer: Writer, folder: Path) -> str:
     ]
     clean = [" ".join(each.split()) for each in cells]
     return f"| {' | '.join(clean)} |"
+
+
+def keep(name: str, files: list[Path]) -> None:
+    """Keep outputs of a writer for the tests, instead of those that are there."""
+    held = {}
+    if KEPT.exists():
+        with zipfile.ZipFile(KEPT) as there:
+            held = {each: there.read(each) for each in there.namelist()}
+    held = {each: data for each, data in held.items() if not each.startswith(f"{name}/")}
+    held |= {f"{name}/{each.name}": each.read_bytes() for each in files}
+    with zipfile.ZipFile(KEPT, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for each in sorted(held):
+            archive.writestr(zipfile.ZipInfo(each), held[each], zipfile.ZIP_DEFLATED)
 
 
 def advice(one: str, three: str) -> str:

@@ -446,10 +446,17 @@ class _Lengths:
         )
 
 
+_SHAPELESS = frozenset({"bytes", "vlen-utf8", "vlen-bytes", "gribberish"})
+"""Codecs that give what they decode the shape of the chunk, whatever axes of length one that has.
+
+Of gribberish a test holds that against ecCodes, in icevirt and in the official client.
+"""
+
+
 def _add_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArraySchema:
     first = schema.codecs[0] if schema.codecs else None
     name = first.get("name") if isinstance(first, dict) else first
-    if name not in ("bytes", "vlen-utf8", "vlen-bytes"):
+    if name not in _SHAPELESS:
         raise CombineError(
             f"variable {path} uses the codec {name!r}, which cannot take another axis",
             fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],

@@ -4,10 +4,12 @@ import h5py
 import numpy as np
 import pytest
 import tifffile
+import zarr
 from gribberish.virtualizarr import GribberishParser
 from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup, ManifestStore
 
 import icevirt
+from builds.support import official
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -70,6 +72,39 @@ swapped = VirtualizarrScanner(swap_messages)
 def test_messages_at_other_times_are_differences(forecast, tmp_path):
     found, _ = verify(forecast, tmp_path, f"{__name__}:swapped")
     assert {each.array for each in found.checked.differences} == {"/sfc/instant/time"}
+
+
+def test_forecasts_get_axes_of_their_names_as_eccodes_reads_them(message, tmp_path):
+    values = {}
+    for init in (0, 6):
+        for lead in (0, 3):
+            name = f"fc_2024010{1 + init // 6}_{lead}.grib2"
+            values[init, lead] = np.arange(12.0).reshape(3, 4) + 10 * init + lead
+            path = message(
+                jPointsAreConsecutive=0,
+                dataDate=20240101 + init // 6,
+                forecastTime=lead,
+                values=values[init, lead].ravel(),
+                name=name,
+            )
+    found, _ = verify(
+        path.replace(name, "*.grib2"),
+        tmp_path,
+        GRIB,
+        concat_dim=["init", "lead"],
+        combine_options={
+            "labels": "fc_{init:%Y%m%d}_{lead:d}.grib2",
+            "rename": {"/sfc/instant/time": "valid"},
+            "data_vars": {name: ["all", "/sfc/instant/valid"] for name in ("init", "lead")},
+        },
+    )
+    assert (found.ok, found.checked.chunks) == (True, 4)
+    expected = np.stack([*values.values()]).reshape(2, 2, 1, 3, 4)
+    repo = str(tmp_path / "repo")
+    ours = icevirt.Repository.open(repo, authorize_virtual_chunk_access=[str(tmp_path)])
+    for each in (ours, official(repo)):
+        held = zarr.open_array(each.readonly_session("main").store, path="sfc/instant/tmp")
+        np.testing.assert_array_equal(held[...], expected)
 
 
 def test_tiff_is_compared_with_tifffile(tmp_path):

@@ -184,9 +184,12 @@ class _RelocateWork:
 
     def run(self) -> RelocateReport:
         do = "Run the command again when fewer processes write."
-        head, held = RepoInfoFile(self.storage), HeldObjects(self.storage)
+        head = RepoInfoFile(self.storage)
+        current = head.read()
+        self.storage = head.obey(current.info.config)
+        held = HeldObjects(self.storage)
         decide = partial(self._attempt, head, held)
-        made, _ = head.publish(decide, do=do, held=held, even_read_only=self.dry_run)
+        made, _ = head.publish(decide, do=do, held=held, known=current, even_read_only=self.dry_run)
         snapshot_id, manifests, there, datasets = made
         assert self.decided is not None
         if not self.dry_run:

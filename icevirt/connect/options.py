@@ -64,6 +64,9 @@ _S3 = frozenset(
         "checksum_algorithm",
     }
 )
+QUOTA_PROJECT = "GOOGLE_CLOUD_QUOTA_PROJECT"
+"""The variable of Google's libraries for the project that pays for requests."""
+
 _SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization")
 _SECRET = ("proxy_url", "key", "token", "secret", "sas", "password", "credential")
 
@@ -265,7 +268,12 @@ def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOption
         store["base_url"] = base_url
         if not is_plain_http(str(base_url)):
             client["allow_http"] = False
-    return StoreOptions(store=_pairs(store), client=_client(client))
+    payer = store.pop("user_project", None) or _env(QUOTA_PROJECT)
+    return StoreOptions(
+        store=_pairs(store),
+        client=_client(client),
+        headers=(("x-goog-user-project", str(payer)),) if payer else (),
+    )
 
 
 def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:

@@ -241,9 +241,10 @@ def _open(bucket: Bucket) -> _Store:
 
 def _arguments(bucket: Bucket) -> dict[str, Any]:
     credentials = bucket.credentials
-    if credentials == FromEnv("s3") and from_profile() is not None:
-        credentials = PROFILE
     granted = {} if isinstance(credentials, NoCredentials) else credentials.arguments()
+    is_of_s3 = isinstance(credentials, FromEnv) and credentials.provider == "s3"
+    if is_of_s3 and from_profile() is not None:
+        granted |= PROFILE.arguments()
     client = {name: _reveal(value) for name, value in bucket.options.client}
     headers = {name: _reveal(value) for name, value in bucket.options.headers}
     headers |= granted.pop("default_headers", {})

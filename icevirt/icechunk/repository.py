@@ -22,6 +22,7 @@ from icevirt.escaping import escape_lines
 from icevirt.icechunk._shims import logs
 from icevirt.icechunk._shims.classes import AsyncTwin, each, guard, raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
+from icevirt.icechunk._shims.unused_settings import log_unused
 from icevirt.icechunk.session import Session
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo import repository as engine
@@ -169,6 +170,7 @@ class Repository(engine.Repository):
         """Open an existing repository; requests do not carry ``attribution``."""
         _check_attribution(attribution)
         _warn_of_none(authorize_virtual_chunk_access)
+        log_unused(config)
         with _without_bucket():
             made = super().open(storage, config, authorize_virtual_chunk_access, **more)
         made._attribution = attribution  # noqa: SLF001 - of this class

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 from functools import wraps
-from typing import Any, cast
+from typing import Any, Self, cast
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urljoin, urlsplit
 from urllib.request import HTTPRedirectHandler, build_opener
@@ -285,6 +285,13 @@ class _InBucket(NamedStorage, object_store.ObjectStorage):
     def is_bucket_root(self) -> bool:
         """Whether objects would lie at the root of a bucket."""
         return not self._prefix
+
+    def with_settings(self, *settings: Any) -> Self:
+        """Return the storage, which writes objects of some storage classes."""
+        made = super().with_settings(*settings)
+        if self.writer is not None:
+            made.writer = self.writer.with_settings(*settings)
+        return made
 
     def put(self, path: str, body: bytes) -> None:
         """Write an object."""

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from icevirt.connect.container import canonical, persistable
-from icevirt.connect.credentials.keywords import HOW, is_named, parse_credentials
+from icevirt.connect.credentials.keywords import (
+    HOW,
+    REQUESTER_PAYS,
+    is_named,
+    parse_credentials,
+)
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.connect.urls import PROVIDERS, Address, plain
 from icevirt.errors import InvalidInputError
@@ -24,13 +29,10 @@ from icevirt.objects.backends import Backend, site_for
 from icevirt.objects.web_client import Site
 from icevirt.remedy_notation import write_code, write_remedy
 
-REQUESTER_PAYS = "requester-pays"
-"""Says that the reader of a bucket of S3 pays; with the credentials of the environment."""
-
 
 def is_word(how: object) -> bool:
     """Say whether an access is a word, which may be written down: anything else may be a secret."""
-    return isinstance(how, str) and (is_named(how) or how == REQUESTER_PAYS)
+    return isinstance(how, str) and is_named(how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def _refusal(what: str, found: object, **facts: object) -> InvalidInputError:
             write_code(
                 'access={"s3://bucket/": icevirt.s3_credentials(...)}', "--access s3://bucket/=HOW"
             ),
-            f", or a word: {HOW}, {REQUESTER_PAYS}.",
+            f", or a word: {HOW}.",
         ),
         found=type(found).__name__,
         **facts,

@@ -42,6 +42,7 @@ class Assets:
     Args:
         storage: The root.
         cache_bytes: Memory for decoded objects; a quarter of it for manifests that are searched.
+        chunk_cache_bytes: Memory for bytes of native chunks.
         level: zstd level of the small files.
         manifests: How manifests and transaction logs are compressed.
         spec_version: Of the files that are written.
@@ -55,6 +56,7 @@ class Assets:
         storage: Storage,
         *,
         cache_bytes: int = CACHE_BYTES,
+        chunk_cache_bytes: int = 0,
         level: int = 3,
         manifests: ManifestEncoding | None = None,
         spec_version: int = 2,
@@ -70,6 +72,7 @@ class Assets:
         self._cache_bytes = cache_bytes
         searched = cache_bytes // 4
         self._cache = Cache(cache_bytes - searched)
+        self._chunks = Cache(chunk_cache_bytes)
         self.lookup = ManifestLookup(
             self._cache, searched, opened=self._open_manifest, decoded=self.read_manifest
         )
@@ -80,6 +83,7 @@ class Assets:
         make = partial(
             Assets,
             cache_bytes=self._cache_bytes,
+            chunk_cache_bytes=self._chunks.limit,
             level=self.level,
             manifests=self._manifests,
             spec_version=self.spec_version,
@@ -139,6 +143,13 @@ class Assets:
 
     def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
         """Return bytes of a native chunk. Raises ``StorageError``."""
+        if length > self._chunks.limit:
+            return self._fetch_chunk(key, offset, length)
+        return self._chunks.get(
+            (key, offset, length), lambda: (self._fetch_chunk(key, offset, length), length)
+        )
+
+    def _fetch_chunk(self, key: ObjectId12, offset: int, length: int) -> bytes:
         path = self.path(layout.CHUNKS, key)
         if self.compares:
             from icevirt.repo.maintenance.content_names import (

@@ -8,7 +8,7 @@ Repositories of the V1 format have several such objects, and look the same from 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icevirt.errors import (
@@ -32,11 +32,20 @@ if TYPE_CHECKING:  # what reads other formats is imported where there is no `rep
     from icevirt.repo.v1.files import V1RepoState
     from icevirt.versioning.repo_updates import Edit
 
-_TRIES = 100
 _IMMEDIATE = 5
-_LONGEST_PAUSE = 5.0  # seconds
 _STALE_READS = 10
 _OFTEN = 300.0  # seconds between two comparisons of clocks
+
+
+class Tries(NamedTuple):
+    """How often an update is tried where others are faster, and the pauses behind the first few."""
+
+    most: int = 100
+    first_pause: float = 0.02  # seconds
+    longest_pause: float = 5.0
+
+
+_TRIES = Tries()
 
 
 class RepoObject(NamedTuple):
@@ -73,9 +82,37 @@ class RepoInfoFile:
         self._last: RepoObject | None = None
         self._snapshots: dict[ObjectId12, SnapshotSummary] = {}  # of a V1 repository
         self._before_v1: OldFormats | None = None
+        self._tries = _TRIES
+        self._most_updates: int | None = None
+
+    def obey(self, config: Mapping[str, Any] | None) -> Storage:
+        """Write as a configuration says from now on, and return the storage that does.
+
+        It says how many updates the object holds, and how often one is tried; None is the default.
+
+        Raises:
+            FormatError: A setting is not valid.
+        """
+        from icevirt.model.config.document import RepositoryConfig
+        from icevirt.repo.storage_settings import with_settings
+
+        known = RepositoryConfig.from_document(config)
+        self.storage = with_settings(self.storage, known.document)
+        self._most_updates = known.num_updates_per_repo_info_file
+        section = known.repo_update_retries
+        retries = None if section is None else section.default
+        if retries is not None:
+            first, longest = retries.initial_backoff_ms, retries.max_backoff_ms
+            self._tries = Tries(
+                _TRIES.most if retries.max_tries is None else max(1, retries.max_tries),
+                _TRIES.first_pause if first is None else first / 1000,
+                _TRIES.longest_pause if longest is None else longest / 1000,
+            )
+        return self.storage
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RepoInfoFile, (self.storage, self.now), {"_before_v1": self._before_v1}
+        kept = ("_before_v1", "_tries", "_most_updates")
+        return RepoInfoFile, (self.storage, self.now), {name: vars(self)[name] for name in kept}
 
     def find(self) -> RepoState | None:
         """Read it; None where there is no repository. Raises ``FormatError``."""
@@ -197,7 +234,7 @@ class RepoInfoFile:
             RepositoryNotFoundError: There is none, and it is not to be created.
             StorageError: Others were faster every time, or would overwrite this one.
         """
-        for count in range(_TRIES):
+        for count in range(self._tries.most):
             current, known = known or (self.read() if create is None else self.find()), None
             if current is None and create is not None:
                 current = _unborn(create())
@@ -207,11 +244,11 @@ class RepoInfoFile:
             result, edits = decide(current)
             if (after := self.swap(current, *edits, held=held)) is not None:
                 return result, after
-            pause(count)
+            pause(count, self._tries)
         raise TooManyWritersError(
             "other writers changed the repository before every attempt of this one",
             do=do,
-            tries=_TRIES,
+            tries=self._tries.most,
         )
 
     def swap(
@@ -245,7 +282,9 @@ class RepoInfoFile:
             changed, kind = done
             now = self.now()
             name = ops_log.backup_name(now, ObjectId12.random())
-            limit = RepositoryConfig.from_document(changed.config).ops_log_limit
+            limit = self._most_updates
+            if limit is None:
+                limit = RepositoryConfig.from_document(changed.config).ops_log_limit
             after = ops_log.add_entry(changed, kind, now=now, backup=name, limit=limit)
             backups[name] = raw or file.encode(info)
             info, raw = after, b""
@@ -380,12 +419,12 @@ def _unborn(first: RepoInfo) -> RepoObject:
     return RepoObject(first, file.encode(first), None)
 
 
-def pause(attempt: int) -> None:
+def pause(attempt: int, tries: Tries = _TRIES) -> None:
     """Wait before the next attempt: the first few follow at once, then longer, never in step."""
     if attempt >= _IMMEDIATE:
         from icevirt.connect.retry import jitter
 
-        longest = min(_LONGEST_PAUSE, 0.02 * 2 ** (attempt - _IMMEDIATE))
+        longest = min(tries.longest_pause, tries.first_pause * 2 ** (attempt - _IMMEDIATE))
         time.sleep(jitter(0, longest))
 
 

@@ -105,6 +105,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
             raise creation.already_exists(root)
         if check_clean_root:
             creation.refuse_occupied(root)
+        root = RepoInfoFile(root).obey(_document(config))
         creation.create(root, _document(config), spec_version)
         return cls.open(
             root,
@@ -160,6 +161,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
             on_stale=on_stale, content_addressed_chunks=content_addressed_chunks
         )
         effective = RepositoryConfig.from_document(document)
+        root = head.obey(document)
         if credentials and old is None:
             from icevirt.repo.authorization import refuse_unmatched
 
@@ -284,8 +286,10 @@ def _assets(
         from icevirt.wire.manifests.encoding import ManifestEncoding
 
         manifests = ManifestEncoding.of_config(document)
+    caching = config.caching if document.get("caching") else None
     return Assets(
         root,
+        chunk_cache_bytes=(caching and caching.num_bytes_chunks) or 0,
         level=config.compression_level,
         manifests=manifests,
         spec_version=current.info.spec_version,

@@ -60,6 +60,7 @@ class Settings:
         info = self._head.update(edit)
         self._persisted = copy.deepcopy(dict(info.config or {}))
         self._config.document = copy.deepcopy(self._persisted)
+        self._head.obey(self._persisted)
 
     def get_metadata(self) -> dict[str, Any]:
         """Return the repository's metadata. Raises ``FormatError`` for the V1 format."""

@@ -15,13 +15,15 @@ name of the backup of its last change.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Never
+from types import MappingProxyType
+from typing import Any, Never, Self
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -235,18 +237,65 @@ _proven: set[tuple[Bucket, bool]] = set()
 class ObjectStorage(ObjectReading):
     """The root is a prefix of a bucket."""
 
+    _classes: Mapping[str, str] = MappingProxyType({})
+    _least_multipart = _PART  # bytes of an object that is sent in parts
+
     def with_headers(self, headers: tuple[tuple[str, str], ...]) -> ObjectStorage:
-        """Return the storage, with headers sent along with each request."""
-        options = replace(self._bucket.options, headers=headers)
-        return ObjectStorage(replace(self._bucket, options=options), self._prefix)
+        """Return the storage, with headers sent along with each request.
+
+        Raises:
+            InvalidInputError: One has to be signed, which the library does for its own only.
+        """
+        if self._bucket.provider == "s3" and (
+            wrong := [name for name, _ in headers if name.lower().startswith("x-amz-")]
+        ):
+            raise InvalidInputError(
+                "S3 takes headers that begin with x-amz- only if they are signed, which icevirt"
+                " does for its own only",
+                do="Name what they ask for: requester_pays, checksum_algorithm, or the storage"
+                " class in RepositoryConfig.storage.",
+                headers=wrong,
+            )
+        made, before = copy.copy(self), self._bucket.options
+        options = replace(before, headers=(*dict([*before.headers, *headers]).items(),))
+        vars(made)["_bucket"] = replace(self._bucket, options=options)
+        return made
+
+    def with_settings(
+        self,
+        classes: Mapping[str, str],
+        least_multipart: int | None,
+        timeouts: Mapping[str, timedelta],
+    ) -> Self:
+        """Return the storage, which writes and waits as a configuration says.
+
+        Args:
+            classes: The class of each folder that has one; that of "" is for all others.
+            least_multipart: Bytes of an object that is sent in parts; None: 16 MiB.
+            timeouts: By obstore's names.
+        """
+        made, options = copy.copy(self), self._bucket.options
+        client = dict([*options.client, *timeouts.items()])
+        options = replace(options, client=(*client.items(),))
+        bucket = replace(self._bucket, options=options)
+        parts = least_multipart or _PART
+        vars(made).update(_classes=classes, _least_multipart=parts, _bucket=bucket)
+        return made
+
+    def _attributes(self, path: str) -> dict[str, str] | None:
+        """Return what is stored with an object."""
+        folder = path.partition("/")[0] if "/" in path else ""
+        found = self._classes.get(folder, self._classes.get(""))
+        return {"Storage-Class": found} if found else None
 
     def put(self, path: str, body: bytes) -> None:
         """Write an object, in parts where it is large; no reader ever sees half of it."""
         key = self._key(path)
 
         def act(store: Any) -> Any:
-            large = len(body) > _PART
-            return obstore().put(store, key, body, chunk_size=_PART, use_multipart=large)
+            large = len(body) > self._least_multipart
+            given = {"attributes": self._attributes(path), "use_multipart": large}
+            return obstore().put(store, key, body, chunk_size=_PART, **given)
 
         self._ask(path, act)
 
@@ -356,7 +405,8 @@ class ObjectStorage(ObjectReading):
         def act() -> Any:
             name = "version" if bucket.provider == "gcs" else "e_tag"
             mode = "create" if was is None else {name: was.token}
-            return obstore().put(bucket.store(), key, body, mode=mode, use_multipart=False)
+            given = {"attributes": self._attributes(path), "use_multipart": False}
+            return obstore().put(bucket.store(), key, body, mode=mode, **given)
 
         try:
             return self._version(ask(f"{self.url}/{path}", act))

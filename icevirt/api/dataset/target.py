@@ -96,6 +96,7 @@ class Target:
             storage.refuse_unsafe()
         head = RepoInfoFile(storage)
         found = head.find()
+        storage = head.obey(found.info.config if found else None)
         if found is None:
             creation.refuse_foreign(storage)
             if branch != repo_updates.MAIN:

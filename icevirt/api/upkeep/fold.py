@@ -68,10 +68,11 @@ def fold(
         StorageError: Others changed the repository before every attempt.
     """
     head = RepoInfoFile(storage_of(storage))
-    held = HeldObjects(head.storage)
+    current = head.read()
+    held = HeldObjects(head.obey(current.info.config))
     work = _Folding(head=head, held=held, branch=branch, fewest=fewest, dry_run=dry_run)
     do = "Do the same again when fewer processes write."
-    return head.publish(work.decide, do=do, held=held)[0]
+    return head.publish(work.decide, do=do, held=held, known=current)[0]
 
 
 type _Written = tuple[Mapping[ObjectId12, ManifestFile], Mapping[str, list[ManifestRef]]]

@@ -129,6 +129,7 @@ def maintain(
     head = RepoInfoFile(storage)
     info = head.read_v2("maintenance").info
     refuse_read_only(info)
+    storage = head.obey(info.config)
     upgrade.refuse_left_behind(head, info, "maintenance")
     clock = Clock(progress)
     with long_running("maintain", clock), ExitStack() as stack:

@@ -319,6 +319,7 @@ def withdraw(
     head = RepoInfoFile(storage)
     info = head.read_v2("withdrawing a file").info
     refuse_read_only(info)
+    storage = head.obey(info.config)
     clock = Clock(progress)
     with ExitStack() as stack:
         stack.enter_context(long_running("withdraw", clock))

@@ -198,10 +198,11 @@ class FromEnv:
     """Credentials that each process finds in its environment."""
 
     provider: str
+    pays: bool = False  # for requests to a bucket of S3
 
     def arguments(self) -> dict[str, Any]:
-        """Return nothing: obstore looks there by itself."""
-        return {}
+        """Say who pays; obstore looks for the credentials by itself."""
+        return {"request_payer": True} if self.pays else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from icevirt.connect.credentials.object_stores import (
     gcs_refreshable_credentials,
     s3_refreshable_credentials,
 )
+from icevirt.connect.options import QUOTA_PROJECT
 from icevirt.errors import InvalidInputError
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -28,7 +29,10 @@ _REFRESHABLE: dict[str, Callable[[Callable[[], Any]], Refreshable]] = {
     "azure": azure_refreshable_credentials,
     "http": http_refreshable_credentials,
 }
-HOW = "anonymous, environment, netrc, or a function as package.module:function"
+REQUESTER_PAYS = "requester-pays"
+"""Says that the reader of a bucket of S3 pays; with the credentials of the environment."""
+
+HOW = f"anonymous, environment, netrc, {REQUESTER_PAYS}, or a function as package.module:function"
 """What `credentials_named` takes."""
 
 
@@ -74,7 +78,8 @@ class NamedCredentials:
 
 def is_named(word: str) -> bool:
     """Say whether a text is one of the words for credentials."""
-    return word in ("anonymous", "environment", "netrc") or bool(_FUNCTION.fullmatch(word))
+    known = ("anonymous", "environment", "netrc", REQUESTER_PAYS)
+    return word in known or bool(_FUNCTION.fullmatch(word))
 
 
 def parse_credentials(word: str, provider: str) -> Credentials:
@@ -92,6 +97,15 @@ def parse_credentials(word: str, provider: str) -> Credentials:
         return Anonymous(provider)
     if word == "environment":
         return FromEnv(provider)
+    if word == REQUESTER_PAYS and provider == "s3":
+        return FromEnv(provider, pays=True)
+    if word == REQUESTER_PAYS and provider == "gcs":
+        raise InvalidInputError(
+            "on Google Cloud Storage a project pays, which the word does not say",
+            do=f"Write environment in its place, and set {QUOTA_PROJECT}=PROJECT where icevirt"
+            " runs, on workers too.",
+            store=provider,
+        )
     if word == "netrc" and provider == "http":
         return FromNetrc()
     if provider in _REFRESHABLE and _FUNCTION.fullmatch(word):

@@ -203,10 +203,16 @@ def _check_attribution(name: str, value: object) -> None:
         return
     if not isinstance(value, str):
         raise TypeError(f"{name} is a {type(value).__name__}, not a str")
-    fits = (_CLIENT if name == "client" else _NAME).fullmatch(value)
-    if not fits or len(value) > _LONGEST:
+    wrong = ""
+    if len(value) > _LONGEST:
+        wrong = f"is longer than {_LONGEST} characters"
+    elif name == "client" and not _CLIENT.fullmatch(value):
+        wrong = "has others than token characters"
+    elif name != "client" and not _NAME.fullmatch(value):
+        wrong = "has a forbidden character"
+    if wrong:
         raise InvalidInputError(
-            f"{name} of an attribution is not a name that a header takes",
+            f"{name} of an attribution {wrong}, so that no header takes it",
             do='Write a client as name or name/version, and others in ASCII without "();=\\,'
             f" in at most {_LONGEST} characters.",
             found=value[:_LONGEST],

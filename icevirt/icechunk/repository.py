@@ -131,6 +131,10 @@ class Repository(engine.Repository):
     inspect_manifest_async = AsyncTwin("inspect_manifest")
     inspect_transaction_log_async = AsyncTwin("inspect_transaction_log")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments, state = super().__reduce__()
+        return make, arguments, {**state, "_attribution": self._attribution}
+
     @classmethod
     def create(  # type: ignore[override]  # noqa: PLR0917 - icechunk's arguments
         cls,

@@ -85,6 +85,9 @@ type Options = Mapping[str, Any]
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MOST_REDIRECTS = 10
 _PATIENCE = 60  # seconds
+_SHOWN = (
+    *("region", "endpoint_url", "anonymous", "allow_http", "force_path_style", "requester_pays"),
+)
 
 
 def _keep_signature(make: Any) -> Any:
@@ -101,7 +104,8 @@ def _keep_signature(make: Any) -> Any:
     ) -> Storage:
         if legacy_rooted_keys:
             raise InvalidInputError(
-                "legacy_rooted_keys is for keys that begin with '/', which icevirt cannot name",
+                "legacy_rooted_keys is for an empty prefix, whose keys begin with '/', and which"
+                " icevirt cannot name",
                 do="Copy them below a prefix, such as by `aws s3 cp --recursive s3://BUCKET//"
                 " s3://BUCKET/PREFIX/`, and pass that prefix, or use the official client.",
                 prefix=given.get("prefix"),
@@ -280,6 +284,11 @@ class _InMemory(NamedStorage, memory.MemoryStorage):
 class _InBucket(NamedStorage, object_store.ObjectStorage):
     _type = "{scheme}"
     writer: object_store.ObjectStorage | None = None  # with the headers of writes
+
+    def _show_fields(self) -> Mapping[str, Any]:
+        options = self.config.options if self._bucket.provider == "s3" else {}
+        shown = {name: options.get(name) for name in _SHOWN}
+        return {**super()._show_fields(), **{name: each for name, each in shown.items() if each}}
 
     @property
     def is_bucket_root(self) -> bool:

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 
+from icevirt.access.store import keys
 from icevirt.access.store.zarr_store import IcevirtStore
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, ZarrV2KeyError
 from icevirt.escaping import escape_line
 from icevirt.icechunk._shims.classes import AsyncTwin, raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
@@ -45,6 +46,15 @@ class _Plain:
     async def set(self, key: str, value: bytes) -> None:
         """Write a value."""
         await self._above.set(key, default_buffer_prototype().buffer.from_bytes(value))
+
+
+def _is_of_v2(key: str) -> bool:
+    """Say whether a key is of Zarr 2, which has no values here. Raises ``InvalidInputError``."""
+    try:
+        keys.parse_writable(key)
+    except ZarrV2KeyError:
+        return True
+    return False
 
 
 class _Accepting(threading.local):
@@ -83,6 +93,29 @@ class IcechunkStore(IcevirtStore):
 
     def _repr_html_(self) -> str:
         return as_html(repr(self))
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._is_open = True  # as programs find icechunk's
+
+    async def exists(self, key: str) -> bool:
+        """Return whether a value was written.
+
+        Raises:
+            InvalidInputError: No zarr key is spelt like this.
+        """
+        return not _is_of_v2(key) and await super().exists(key)
+
+    async def getsize(self, key: str) -> int:
+        """Return the length of a value in bytes.
+
+        Raises:
+            InvalidInputError: No zarr key is spelt like this.
+            FileNotFoundError: There is no such value, as zarr requires.
+        """
+        if _is_of_v2(key):
+            raise FileNotFoundError(key)
+        return await super().getsize(key)
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Yield the keys below a folder."""

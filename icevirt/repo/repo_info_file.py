@@ -94,10 +94,12 @@ class RepoInfoFile:
             FormatError: A setting is not valid.
         """
         from icevirt.model.config.document import RepositoryConfig
-        from icevirt.repo.storage_settings import with_settings
 
         known = RepositoryConfig.from_document(config)
-        self.storage = with_settings(self.storage, known.document)
+        if known.document.get("storage"):  # seldom
+            from icevirt.repo.storage_settings import with_settings
+
+            self.storage = with_settings(self.storage, known.document)
         self._most_updates = known.num_updates_per_repo_info_file
         section = known.repo_update_retries
         retries = None if section is None else section.default

@@ -219,7 +219,7 @@ class Session(Editing, Pictured):
         """
         from icevirt.repo.commits import commit
 
-        self._on_branch()
+        self._on_branch("cannot flush a forked session")
         with self._alone():
             return self._end(commit.commit(self._draft(message, metadata), None))
 
@@ -243,7 +243,8 @@ class Session(Editing, Pictured):
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _on_branch(self) -> str:
+    def _on_branch(self, what: str = "") -> str:  # noqa: ARG002 - forks say it
+        """Return the branch; a fork has none, and says what it cannot do."""
         self._area(FinishedSessionError)
         assert self._branch is not None
         return self._branch
@@ -308,9 +309,9 @@ class ForkSession(Session):
         with self.lock:
             return self._area().copy()
 
-    def _on_branch(self) -> str:
+    def _on_branch(self, what: str = "a fork cannot commit") -> str:
         raise CommitRefusedError(
-            "a fork cannot commit",
+            what,
             do="Merge it into the session it came from, `session.merge(fork)`, and commit that.",
         )
 

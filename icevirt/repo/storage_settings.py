@@ -23,7 +23,7 @@ def with_settings(storage: Storage, config: Mapping[str, Any]) -> Storage:
     Raises:
         FormatError: A setting is not valid.
     """
-    if not config.get("storage") or not hasattr(storage, "with_settings"):
+    if not hasattr(storage, "with_settings"):
         return storage
     from icevirt.model.config.document import RepositoryConfig
 

@@ -1,5 +1,7 @@
 """Each setting of a configuration does what it does in the official client, or stands in a table."""
 
+import asyncio
+import pickle
 import re
 from pathlib import Path
 
@@ -260,3 +262,42 @@ def test_what_does_nothing_is_said_to_programs_that_ask(capsys):
     shown = capsys.readouterr().err
     assert "RepositoryConfig.max_concurrent_requests has no effect" in shown
     assert "RepositoryConfig.caching.num_chunk_refs has no effect" in shown
+
+
+@CLIENTS
+def test_storages_show_how_they_are_reached(client):
+    keys = {"access_key_id": "CANARY", "secret_access_key": "CANARY"}
+    shown = [
+        str(client.hf_storage(bucket="b", prefix="p", namespace="n", **keys)),
+        str(client.s3_storage(bucket="b", prefix="p", region="eu-west-1", requester_pays=True)),
+    ]
+    assert "endpoint_url: https://s3.hf.co/n\nforce_path_style: True" in shown[0]
+    assert "region: eu-west-1\nrequester_pays: True" in shown[1]
+    assert "CANARY" not in "".join(shown)
+
+
+@CLIENTS
+def test_attributions_and_keys_are_refused_with_the_same_words(client):
+    for wrong, words in {
+        "a;b": "forbidden character",
+        "x" * 129: "longer than",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            client.Attribution(workload=wrong)
+    with pytest.raises(ValueError, match="token characters"):
+        client.Attribution(client="a b")
+    attribution = client.Attribution(workload="w")
+    repo = client.Repository.create(client.in_memory_storage(), attribution=attribution)
+    assert pickle.loads(pickle.dumps(repo)).attribution == attribution
+    session = repo.writable_session("main")
+    with pytest.raises(client.IcechunkError, match="cannot flush a forked session"):
+        session.fork().flush("forked")
+    assert session.store._is_open
+    for ask in (session.store.exists, session.store.getsize):
+        with pytest.raises(client.InvalidInputError):
+            asyncio.run(ask("foo"))
+    zarr.create_group(session.store)
+    with pytest.raises(TypeError, match=r"`value` must be a Buffer instance. Got an instance of"):
+        asyncio.run(session.store.set("zarr.json", 0))
+    with pytest.raises(client.IcechunkError, match="empty prefix"):
+        client.s3_storage(bucket="b", prefix="p", legacy_rooted_keys=True)

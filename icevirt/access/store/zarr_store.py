@@ -330,7 +330,10 @@ class IcevirtStore(Store):
         self._check_writable()
         self._is_open = True
         if not isinstance(value, Buffer):
-            raise TypeError(f"the value must be a zarr Buffer, not {type(value).__name__}")
+            raise TypeError(  # in zarr's words
+                f"{type(self).__name__}.set(): `value` must be a Buffer instance. Got an instance"
+                f" of {type(value)} instead."
+            )
         return value.to_bytes()
 
     def _is_inline(self, body: bytes) -> bool:

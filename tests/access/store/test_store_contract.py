@@ -364,7 +364,7 @@ class Contract(StoreTests[IcevirtStore, cpu.Buffer]):
         assert not list(repo.storage.list("chunks"))
 
     async def test_only_a_buffer_is_stored(self, store):
-        with pytest.raises(TypeError, match="not bytes"):
+        with pytest.raises(TypeError, match="must be a Buffer instance"):
             await store.set("zarr.json", b"{}")
 
 

@@ -44,8 +44,12 @@ NUMCODECS = (
 )
 """Codecs that zarr-python has under these names behind ``numcodecs.``; GDAL has none."""
 
-PACKAGES = {"numcodecs.pcodec": "pcodec", "numcodecs.zfpy": "zfpy"}
-"""Of them, those that need a package which numcodecs does not install."""
+PACKAGES = {
+    "numcodecs.pcodec": "pcodec",
+    "numcodecs.zfpy": "zfpy",
+    "gribberish": "gribberish",
+}
+"""Codecs that need a package which neither zarr-python nor numcodecs installs."""
 
 DATA_TYPES = dict.fromkeys(
     (

@@ -24,7 +24,6 @@ _MEMORY = 64 * 1024 * 1024  # of a decompressor: files may ask for any
 _KINDS = (
     (b"\x89HDF", "an HDF5 file cut off in its signature", _AGAIN),
     (b"\x0e\x03\x13\x01", "HDF4", _LEAVE),
-    (b"GRIB", "GRIB", _LEAVE),
     (b"BUFR", "BUFR", _LEAVE),
     (b"SIMPLE  =", "FITS", _LEAVE),
     (b"II*\0", "TIFF", _LEAVE),

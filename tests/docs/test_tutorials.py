@@ -65,6 +65,11 @@ def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial, run):
     tutorial("coming-from.md", "## From kerchunk", "## kerchunk's references, in and out")
 
 
+@pytest.mark.ci
+def test_a_forecast_of_grib_is_as_the_page_shows(tutorial):
+    tutorial("grib.md")
+
+
 def test_status_metadata_and_flags_of_a_repository_are_as_the_page_shows(tutorial, tmp_path):
     tutorial("sessions.md", "## Status, metadata, feature flags")
     write_days(tmp_path / "archive", 1)

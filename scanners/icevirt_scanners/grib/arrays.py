@@ -1,0 +1,239 @@
+"""Make the arrays of a file: references to messages, and coordinates that are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.joining import Fact
+from icevirt.archive.scanned import FactsBeside, ScannedArray
+from icevirt.model import paths
+from icevirt.model.attributes import Attributes
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
+from icevirt_scanners import blocks
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.encoding import GZIP, bytes_codec, hash_values, squeeze
+from icevirt_scanners.grib.cube import NUMBER, STEP, TIME, Cube, LevelAxis
+from icevirt_scanners.grib.described import GridOfFile, path_of
+from icevirt_scanners.grib.grids import DEGREES, Grid
+from icevirt_scanners.grib.variables import VariableKey, span
+
+MAPPING = "spatial_ref"
+VALID_TIME = "valid_time"
+_FLOAT = np.dtype("<f8")
+_EPOCH = {"units": "seconds since 1970-01-01T00:00:00", "calendar": "proleptic_gregorian"}
+_ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
+    TIME: {
+        **_EPOCH,
+        "standard_name": "forecast_reference_time",
+        "long_name": "initial time of forecast",
+    },
+    STEP: {
+        "dtype": "timedelta64[ns]",
+        "standard_name": "forecast_period",
+        "long_name": "time since forecast_reference_time",
+    },
+    VALID_TIME: {**_EPOCH, "standard_name": "time", "long_name": "time"},
+    NUMBER: {
+        "units": "1",
+        "standard_name": "realization",
+        "long_name": "ensemble member numerical id",
+    },
+    "depthBelowLand": {"units": "m", "positive": "down", "standard_name": "depth"},
+    "depthBelowLandLayer": {"units": "m", "positive": "down", "standard_name": "depth"},
+    "heightAboveGround": {"units": "m", "positive": "up", "standard_name": "height"},
+    "heightAboveSea": {"units": "m", "positive": "up", "standard_name": "altitude"},
+    "hybrid": {
+        "units": "1",
+        "positive": "down",
+        "standard_name": "atmosphere_hybrid_sigma_pressure_coordinate",
+    },
+    "isobaricInhPa": {"units": "hPa", "positive": "down", "standard_name": "air_pressure"},
+    "isobaricLayer": {"units": "hPa", "positive": "down", "standard_name": "air_pressure"},
+}
+
+
+def codec_of(variable: str) -> tuple[JSON, ...]:
+    """Return the codec that decodes a message to its values, or the places of its points."""
+    return ({"name": "gribberish", "configuration": {"var": variable}},)
+
+
+_VALUES, _PLACES = codec_of("values"), {name: codec_of(name) for name in ("latitude", "longitude")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedFields:
+    """A variable, and where its fields are in the cube."""
+
+    key: VariableKey
+    cube: Cube
+    grid: Grid
+    index: NDArray[np.int64]  # (n, axes)
+
+    @property
+    def path(self) -> str:
+        """Its path."""
+        return path_of(self.key)
+
+    def refer(
+        self, offset: NDArray[np.int64], length: NDArray[np.int64], context: ScanContext
+    ) -> ScannedArray:
+        """Return the array whose chunks are messages."""
+        table = blocks.virtual(self.path, self._chunks(), offset, length, context)
+        return self._array(table.sort(), _VALUES)
+
+    def store(self, fields: Sequence[NDArray[np.float64]]) -> ScannedArray:
+        """Return the array whose chunks are stored."""
+        chunks = [squeeze(np.ascontiguousarray(each, _FLOAT).tobytes()) for each in fields]
+        table = ChunkTable.of_inline(index=self._chunks(), chunks=chunks)
+        return self._array(table.sort(), (bytes_codec(_FLOAT), GZIP))
+
+    def _chunks(self) -> NDArray[np.int64]:
+        return np.column_stack([self.index, np.zeros((len(self.index), 2), np.int64)])
+
+    def _array(self, table: ChunkTable, codecs: tuple[JSON, ...]) -> ScannedArray:
+        axes = self.cube.dimensions(self.key)
+        return ScannedArray(
+            path=self.path,
+            dimension_names=(*axes, *self.grid.dimensions),
+            shape=(*map(self.cube.length, axes), *self.grid.shape),
+            chunk_shape=(*(1 for _ in axes), *self.grid.shape),
+            data_type=_FLOAT.name,
+            codecs=codecs,
+            fill_value="NaN",
+            attributes=Attributes.of(describe(self.key, self.grid)),
+            references=table,
+        )
+
+
+def describe(key: VariableKey, grid: Grid) -> dict[str, Any]:
+    """Return the attributes of a variable, as cfgrib names them."""
+    parameter = key.parameter
+    beside = [VALID_TIME]
+    if grid.mapping:
+        beside += [MAPPING]
+    if grid.places or grid.is_located:
+        beside += ["latitude", "longitude"]
+    found: dict[str, Any] = {
+        "GRIB_paramId": parameter.param_id,
+        "GRIB_shortName": parameter.short_name,
+        "GRIB_cfVarName": parameter.cf_var_name,
+        "GRIB_name": parameter.name,
+        "GRIB_units": parameter.units,
+        "GRIB_typeOfLevel": key.type_of_level,
+        "GRIB_stepType": key.step_type,
+        "GRIB_gridType": grid.kind,
+        "GRIB_uvRelativeToGrid": int(grid.is_relative),
+        "long_name": parameter.name,
+        "units": parameter.units,
+        "standard_name": parameter.cf_name,
+        "cell_methods": key.cell_methods,
+        "coordinates": " ".join(beside),
+        "grid_mapping": MAPPING if grid.mapping else "",
+    }
+    if key.level is not None:
+        found["GRIB_level"] = key.level
+    if key.window is not None:
+        found["time_window"] = (
+            f"{span(key.window)} before valid_time" if key.window else "from time to valid_time"
+        )
+    return {name: value for name, value in found.items() if value not in ("", "unknown", "~")}
+
+
+def coordinates(cube: Cube, place: GridOfFile, context: ScanContext) -> Iterator[ScannedArray]:
+    """Yield the coordinates of a file."""
+    grid = place.grid
+    yield hold(TIME, (TIME,), cube.times, _ATTRIBUTES[TIME])
+    yield _steps(cube.steps)
+    valid = cube.times[:, None] + cube.steps
+    yield hold(VALID_TIME, (TIME, STEP), valid, _ATTRIBUTES[VALID_TIME])
+    if len(cube.members):
+        yield hold(NUMBER, (NUMBER,), cube.members, _ATTRIBUTES[NUMBER])
+    for kind, axis in cube.levels.items():
+        yield from _levels(kind, axis)
+    for name, points in grid.axes.items():
+        yield hold(name, (name,), points.values, points.attributes)
+    if grid.mapping:
+        yield hold(MAPPING, (), np.int64(0), grid.mapping)
+    if grid.places:
+        for name, degrees in zip(_PLACES, grid.places, strict=True):
+            yield hold(name, grid.dimensions, degrees, DEGREES[name])
+    elif grid.is_located and place.first is not None:
+        yield from (_locate(name, place, place.first, context) for name in _PLACES)
+
+
+def _levels(kind: str, axis: LevelAxis) -> Iterator[ScannedArray]:
+    attributes = {
+        "long_name": f"original GRIB coordinate for key: level({kind})",
+        "units": "1",
+        **_ATTRIBUTES.get(kind, {}),
+    }
+    if axis.bounds is not None:
+        attributes["bounds"] = f"{kind}_bounds"
+        yield hold(f"{kind}_bounds", (kind, "bounds"), axis.bounds, {})
+    yield hold(kind, (kind,), axis.values, attributes)
+
+
+def _steps(seconds: NDArray[np.int64]) -> ScannedArray:
+    """Return the steps in the largest unit of which all are multiples; plans join any units."""
+    size, unit = next(
+        (size, unit)
+        for size, unit in ((3600, "hours"), (60, "minutes"), (1, "seconds"))
+        if not (seconds % size).any()
+    )
+    return hold(STEP, (STEP,), seconds // size, {"units": unit, **_ATTRIBUTES[STEP]})
+
+
+def _locate(
+    name: str, place: GridOfFile, first: tuple[int, int], context: ScanContext
+) -> ScannedArray:
+    """Return the places of the points of a map, which the codec computes from a message."""
+    path, shape = paths.join(paths.ROOT, name), place.grid.shape
+    offset, length = (np.array([each]) for each in first)
+    array = ScannedArray(
+        path=path,
+        dimension_names=place.grid.dimensions,
+        shape=shape,
+        chunk_shape=shape,
+        data_type=_FLOAT.name,
+        codecs=_PLACES[name],
+        fill_value="NaN",
+        attributes=Attributes.of(DEGREES[name]),
+        references=blocks.virtual(path, np.zeros((1, 2), np.int64), offset, length, context),
+    )
+    if Fact.digest not in context.choose_facts(array):
+        return array
+    # files that describe their grid alike have the same places
+    digest = hash_values(_FLOAT.name, shape, [name.encode(), place.section])
+    return replace(array, beside=FactsBeside(digest=digest))
+
+
+def hold(
+    name: str, dimensions: tuple[str, ...], values: Any, attributes: Mapping[str, Any]
+) -> ScannedArray:
+    """Return an array that is stored as one chunk."""
+    held = np.ascontiguousarray(values).astype(np.asarray(values).dtype.newbyteorder("<"))
+    held = held.reshape(np.shape(values))
+    raw, dtype = held.tobytes(), held.dtype
+    more: dict[str, Any] = {}
+    if dimensions == (name,) or held.size == 1:
+        more = {"labels": raw, "labels_dtype": dtype.str}
+    return ScannedArray(
+        path=paths.join(paths.ROOT, name),
+        dimension_names=dimensions,
+        shape=held.shape,
+        chunk_shape=held.shape,
+        data_type=dtype.name,
+        codecs=(bytes_codec(dtype),),
+        fill_value="NaN" if dtype.kind == "f" else 0,
+        attributes=Attributes.of(attributes),
+        references=ChunkTable.of_inline(index=np.zeros((1, held.ndim), np.int64), chunks=[raw]),
+        whole=True,
+        digest=hash_values(dtype.name, held.shape, [raw]),
+        **more,
+    )

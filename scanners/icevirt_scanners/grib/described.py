@@ -1,0 +1,127 @@
+"""Hold what the headers of a file say: its fields, the variables they make, and their cube."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import ScanError, UnsupportedError
+from icevirt.model import paths
+from icevirt.model.paths import node_name
+from icevirt.scan.contract import ByteSource
+from icevirt_scanners.grib import by_eccodes
+from icevirt_scanners.grib.cube import Cube, make_cube
+from icevirt_scanners.grib.grids import Grid, read_grid
+from icevirt_scanners.grib.octets import UnreadGridError
+from icevirt_scanners.grib.products import Products, read_products
+from icevirt_scanners.grib.sections import DamagedMessageError, EditionError, Fields, read_file
+from icevirt_scanners.grib.variables import VariableKey, Variables, find_variables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GridOfFile:
+    """The grid of a file, that of its first field whose product and grid are read."""
+
+    number: int  # among the grids of the file
+    section: bytes
+    grid: Grid
+    first: tuple[int, int] | None  # where a message lies from which the codec computes places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescribedFile:
+    """A file, in the columns of its fields."""
+
+    fields: Fields
+    products: Products
+    variables: Variables
+    cube: Cube  # of all variables: to leave some out does not change others
+    place: GridOfFile | None
+
+    @classmethod
+    def of(cls, fields: Fields) -> DescribedFile:
+        """Interpret the fields of a file. Raises `DamagedMessageError`."""
+        products = read_products(fields)
+        variables = find_variables(products)
+        return cls(
+            fields=fields,
+            products=products,
+            variables=variables,
+            cube=make_cube(variables, products),
+            place=_find_grid(fields, variables),
+        )
+
+    def rows(self, variable: int) -> NDArray[np.int64]:
+        """Return the fields of a variable."""
+        found: NDArray[np.int64] = np.nonzero(self.variables.of == variable)[0]
+        return found
+
+    def index(self, variable: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (n, axes) the places of fields of a variable in the cube."""
+        return self.cube.index(self.variables.keys[variable], rows, self.products)
+
+    def message(self, row: int, source: ByteSource) -> bytes:
+        """Return the message of a field."""
+        return source.read(int(self.fields.begin[row]), int(self.fields.length[row]))
+
+    def decode(self, row: int, source: ByteSource) -> NDArray[np.float64]:
+        """Return the values of a field as ecCodes reads them.
+
+        Raises:
+            UnsupportedError: ecCodes is not installed.
+            ScanError: It cannot decode them.
+        """
+        return by_eccodes.decode(
+            self.message(row, source),
+            int(self.fields.part[row]),
+            file=source.file.url,
+            number=int(self.fields.message[row]),
+        )
+
+
+def describe_file(source: ByteSource) -> DescribedFile:
+    """Read the headers of a file.
+
+    Raises:
+        ScanError: It is damaged.
+        UnsupportedError: It is of another edition.
+    """
+    url = source.file.url
+    try:
+        return DescribedFile.of(read_file(source))
+    except EditionError as error:
+        raise UnsupportedError(
+            f"{error.what}: GRIB 2 is read only",
+            do="Convert the file: grib_set -s edition=2 FILE NEW_FILE.",
+            file=url,
+            message=error.message,
+            offset=error.offset,
+        ) from error
+    except DamagedMessageError as error:
+        raise ScanError(
+            f"damaged GRIB: {error.what}",
+            do="Fetch the file again, or leave it out.",
+            file=url,
+            message=error.message,
+            offset=error.offset,
+        ) from error
+
+
+def path_of(key: VariableKey) -> str:
+    """Return the path of a variable."""
+    return paths.join(paths.ROOT, node_name(key.name.encode())[0])
+
+
+def _find_grid(fields: Fields, variables: Variables) -> GridOfFile | None:
+    for number in dict.fromkeys(fields.grid[variables.of >= 0].tolist()):
+        section = fields.grids[number]
+        with suppress(UnreadGridError):
+            grid = read_grid(section)
+            whole = np.nonzero((fields.grid == number) & (fields.part == 0))[0]
+            row = int(whole[0]) if len(whole) else -1
+            first = (int(fields.begin[row]), int(fields.length[row])) if row >= 0 else None
+            return GridOfFile(number=number, section=section, grid=grid, first=first)
+    return None

@@ -1,0 +1,76 @@
+"""Say which fields are not read, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from icevirt.remedy_notation import Remedy, write_code, write_option, write_remedy
+from icevirt_scanners.grib.described import DescribedFile
+from icevirt_scanners.grib.grids import read_grid
+from icevirt_scanners.grib.octets import UnreadGridError
+
+# templates of section 5 that the codec decodes as ecCodes does, and names of others
+_PACKINGS = (0, 2, 3, 40, 42)
+_OTHER_PACKINGS = {4: "IEEE floats", 41: "PNG", 61: "logarithms", 200: "run lengths"}
+_NO_BITMAP, _OWN_BITMAP = 255, 0
+
+
+def find_unread(held: DescribedFile) -> Iterator[tuple[str, str]]:
+    """Yield fields whose product is not read, one of each parameter, by a path; and why."""
+    seen = set[str]()
+    for row, cause in held.products.refused.items():
+        what = (int(held.fields.discipline[row]), *held.fields.product[row, 9:11].tolist())
+        path = "/" + "_".join(map(str, ("param", *what, "unread")))
+        if path not in seen:
+            seen.add(path)
+            yield path, f"{cause}, in message {int(held.fields.message[row])}"
+
+
+def find_grid_refusal(held: DescribedFile, variable: int) -> str:
+    """Return why the grid of a variable is not read; "" where it is."""
+    grids = np.unique(held.fields.grid[held.rows(variable)])
+    try:
+        kinds = {read_grid(held.fields.grids[number]).kind for number in grids.tolist()}
+    except UnreadGridError as error:
+        return str(error)
+    if len(grids) > 1:
+        return f"its fields lie on {len(grids)} grids ({', '.join(sorted(kinds))})"
+    if held.place is None or held.place.number != grids[0]:
+        return f"it lies on another grid ({kinds.pop()}) than the first field of the file"
+    return ""
+
+
+def find_codec_refusal(held: DescribedFile, variable: int) -> str:
+    """Return why the codec does not decode a variable as ecCodes does; "" where it does."""
+    rows, fields = held.rows(variable), held.fields
+    packing = fields.packing[rows, 9].astype(np.int64) << 8 | fields.packing[rows, 10]
+    bitmap = fields.bitmap[rows]
+    later = fields.part[rows] > 0
+    packed = ~np.isin(packing, _PACKINGS)
+    mapped = ~np.isin(bitmap, (_NO_BITMAP, _OWN_BITMAP))
+    odd = later | packed | mapped
+    if not odd.any():
+        return ""
+    at = int(np.argmax(odd))
+    if later[at]:
+        why = "it is not the first field of its message"
+    elif packed[at]:
+        name = _OTHER_PACKINGS.get(int(packing[at]), "")
+        why = f"packing 5.{int(packing[at])}{f' ({name})' if name else ''}"
+    else:
+        why = f"its bitmap is the predefined one {int(bitmap[at])}"
+    return f"{why} (message {int(fields.message[rows[at]])})"
+
+
+def propose_native(path: str) -> Remedy:
+    """Return what to do about a variable that the codec does not decode."""
+    name = path[1:]
+    return write_remedy(
+        "Have it read by ecCodes and stored: ",
+        write_code(f'variable_policy={{"{name}": "native"}}', f"--variable-policy {name}=native"),
+        "; or leave it out with ",
+        write_option("drop_variables"),
+        ".",
+    )

@@ -1,0 +1,238 @@
+"""Scan GRIB 2: messages become chunks, and parameters on kinds of levels become variables.
+
+Coordinates are computed from headers and stored. `read_values` reads with ecCodes for verification;
+it shares with the scan which message is where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.joining import Fact
+from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
+from icevirt.archive.schema import ScannedGroup
+from icevirt.errors import ScanError
+from icevirt.model import paths
+from icevirt.model.attributes import Attributes
+from icevirt.remedy_notation import write_option, write_remedy
+from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
+from icevirt.scan.values import read
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.encoding import hash_values
+from icevirt_scanners.grib import arrays, refusals
+from icevirt_scanners.grib.cube import find_repeated
+from icevirt_scanners.grib.described import DescribedFile, GridOfFile, describe_file, path_of
+from icevirt_scanners.grib.products import FACTS
+from icevirt_scanners.grib.sections import MAGIC
+
+
+def _about(held: DescribedFile) -> dict[str, Any]:
+    """Return the attributes of the file."""
+    found: dict[str, Any] = {"GRIB_edition": 2}
+    for name, key in (("center", "GRIB_centre_number"), ("subcenter", "GRIB_subCentre")):
+        values = np.unique(held.products.facts[:, FACTS.index(name)])
+        if len(values) == 1:
+            found[key] = int(values[0])
+    return {**found, "Conventions": "CF-1.7"}
+
+
+def _arrays(held: DescribedFile, context: ScanContext) -> Iterator[ScannedArray]:
+    """Yield the coordinates and the variables that are wanted and can be described."""
+    for path, cause in refusals.find_unread(held):
+        if context.wants(path):
+            context.represent(path, partial(_refuse, context, path, "product", cause))
+    kept = [*_kept(held, context)]
+    if (place := held.place) is None:
+        return
+    _tell_equal(held, place, kept, context)
+    for array in arrays.coordinates(held.cube, place, context):
+        if context.wants(array.path):
+            nbytes = len(array.references.inline)
+            context.budget.spend(nbytes, variable=array.path, cause="stored whole")
+            yield array
+    for number in kept:
+        path = path_of(held.variables.keys[number])
+        made = context.represent(path, partial(_make, number, held, place, context))
+        if made is not None:
+            yield made
+
+
+def _refuse(context: ScanContext, path: str, kind: str, cause: str) -> None:
+    raise context.refusal(path, f"a GRIB field of a {kind} that is not read", cause=cause)
+
+
+def _kept(held: DescribedFile, context: ScanContext) -> Iterator[int]:
+    """Yield the numbers of the variables that are wanted and can be described."""
+    seen = set[str]()
+    for number, key in enumerate(held.variables.keys):
+        path = path_of(key)
+        if not context.wants(path):
+            continue
+        check = partial(_check, number, path, held, context, is_second=path in seen)
+        if context.represent(path, check):
+            seen.add(path)
+            yield number
+
+
+def _check(
+    number: int, path: str, held: DescribedFile, context: ScanContext, *, is_second: bool
+) -> bool:
+    """Say that a variable can be described. Raises `UnsupportedError` if it cannot."""
+    if is_second:
+        raise context.refusal(path, "two kinds of GRIB fields would have the same name")
+    if cause := refusals.find_grid_refusal(held, number):
+        _refuse(context, path, "grid", cause)
+    is_native = context.options.policy_of(path) is Policy.native
+    if not is_native and (cause := refusals.find_codec_refusal(held, number)):
+        what = "a GRIB field that the codec gribberish does not decode"
+        raise context.refusal(path, what, do=refusals.propose_native(path), cause=cause)
+    return True
+
+
+def _make(
+    number: int, held: DescribedFile, place: GridOfFile, context: ScanContext
+) -> ScannedArray:
+    """Return a variable. Raises `UnsupportedError` if a place has two messages."""
+    key, rows = held.variables.keys[number], held.rows(number)
+    path, index = path_of(key), held.index(number, rows)
+    if repeated := find_repeated(index):
+        _refuse_other(path, rows, repeated, held, context)
+        again = np.isin(np.arange(len(rows)), [second for _, second in repeated])
+        rows, index = rows[~again], index[~again]
+    variable = arrays.PlacedFields(key=key, cube=held.cube, grid=place.grid, index=index)
+    if context.options.policy_of(path) is Policy.native:
+        nbytes = len(rows) * int(np.prod(place.grid.shape)) * 8
+        context.budget.spend(nbytes, variable=path, cause="its policy is 'native'")
+        context.tell(path, "stored-natively", "its policy is 'native'; read by ecCodes")
+        return variable.store([held.decode(row, context.source) for row in rows.tolist()])
+    array = variable.refer(held.fields.begin[rows], held.fields.length[rows], context)
+    if Fact.digest not in context.choose_facts(array):
+        return array
+    # of the messages: where they are equal byte for byte, so are values
+    bodies = (held.message(row, context.source) for row in rows.tolist())
+    digest = hash_values(array.data_type, array.shape, bodies)
+    return replace(array, beside=FactsBeside(digest=digest))
+
+
+def _refuse_other(
+    path: str,
+    rows: NDArray[np.int64],
+    repeated: list[tuple[int, int]],
+    held: DescribedFile,
+    context: ScanContext,
+) -> None:
+    """Refuse messages of one place that are not the same byte for byte."""
+    message = partial(held.message, source=context.source)
+    for one, other in repeated:
+        first, second = int(rows[one]), int(rows[other])
+        if held.fields.length[first] != held.fields.length[second] or (
+            message(first) != message(second)
+        ):
+            raise context.refusal(
+                path,
+                "two GRIB messages are of the same variable, time, step and level",
+                messages=held.fields.message[[first, second]].tolist(),
+                cause="they differ in what no dimension holds, or in their values",
+            )
+    text = f"{len(repeated)} messages are there twice, byte for byte; the first counts"
+    context.tell(path, "messages-repeated", text)
+
+
+def _tell_equal(
+    held: DescribedFile, place: GridOfFile, kept: list[int], context: ScanContext
+) -> None:
+    """Note which arrays must be alike in all files that are stacked."""
+    if context.options.stack:
+        keys = [held.variables.keys[number] for number in kept]
+        context.equal = context.options.equal_in_files(
+            (
+                path_of(key),
+                (*held.cube.dimensions(key), *place.grid.dimensions),
+                arrays.describe(key, place.grid),
+            )
+            for key in keys
+        )
+
+
+def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+    """Return the values of a variable in a box as ecCodes reads them.
+
+    Coordinates are computed from headers again: ecCodes has none of these.
+
+    Raises:
+        UnsupportedError: ecCodes is not installed.
+        ScanError: It cannot read them, or there is no such variable.
+    """
+    held = describe_file(source)
+    named = (n for n, key in enumerate(held.variables.keys) if path_of(key) == path)
+    number = next(named, None)
+    if held.place is None or number is None:
+        return _coordinate(held, source, path)[region]
+    key, grid, rows = held.variables.keys[number], held.place.grid, held.rows(number)
+    lengths = (*map(held.cube.length, held.cube.dimensions(key)), *grid.shape)
+    inside = [range(*each.indices(n)) for each, n in zip(region, lengths, strict=True)]
+    found = np.full([len(each) for each in inside], np.nan)
+    done = set[tuple[int, ...]]()
+    for row, place in zip(rows.tolist(), map(tuple, held.index(number, rows)), strict=True):
+        if place not in done and all(at in each for at, each in zip(place, inside, strict=False)):
+            done.add(place)  # the first message of a place counts
+            box = tuple(int(at) - each.start for at, each in zip(place, inside, strict=False))
+            found[box] = held.decode(row, source).reshape(grid.shape)[region[-2:]]
+    return found
+
+
+def _coordinate(held: DescribedFile, source: ByteSource, path: str) -> np.ndarray[Any, Any]:
+    context = ScanContext.of(source, ScannerOptions())
+    known = arrays.coordinates(held.cube, held.place, context) if held.place else ()
+    array = next((each for each in known if each.path == path), None)
+    if array is None:
+        raise ScanError(
+            "the file has no such variable",
+            do="Check its name.",
+            file=source.file.url,
+            variable=path,
+        )
+    return np.asarray(read(array, lambda _, *where: source.read(*where)))
+
+
+class GribScanner:
+    """Describes GRIB 2."""
+
+    name = "grib"
+    version = "1"
+    read_values = staticmethod(read_values)  # see `icevirt.scan.contract.Oracle`
+
+    def accepts(self, head: bytes) -> bool:
+        """Look for the signature."""
+        return head.startswith(MAGIC)
+
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
+        """Describe the file.
+
+        Raises:
+            ScanError: It is damaged, or the options name a group, which it cannot have.
+            UnsupportedError: Something in it has no exact representation.
+        """
+        if paths.canonical(options.group) != paths.ROOT:
+            raise ScanError(
+                "the file has no such group",
+                do=write_remedy(
+                    "GRIB has no groups: leave ", write_option("source_group"), " out."
+                ),
+                file=source.file.url,
+                group=options.group,
+            )
+        context = ScanContext.of(source, options)
+        held = describe_file(source)
+        for offset, length in held.fields.between[:1]:
+            text = f"{len(held.fields.between)} runs of bytes are no message, the first of"
+            context.warn(paths.ROOT, "bytes-between", f"{text} {length} bytes at {offset}")
+        found = tuple(_arrays(held, context))
+        root = ScannedGroup(path=paths.ROOT, attributes=Attributes.of(_about(held)))
+        return context.describe(self, (root,), found)

@@ -1,0 +1,206 @@
+"""Say which variable each field belongs to, and how variables are called.
+
+A name follows from the field alone, whatever else is in its file: cfgrib's name of the parameter,
+and what else tells it from others of that name. A parameter that ecCodes knows on one kind of level
+or with one statistic only, and pressure levels, need no such word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt_scanners.grib.parameters import Parameter, is_old, name_level, name_parameter
+from icevirt_scanners.grib.products import FACTS, NO_MEMBER, Products
+
+_PRESSURE = "isobaricInhPa"
+_STATISTICS = {
+    -1: "instant",
+    255: "instant",
+    0: "avg",
+    1: "accum",
+    2: "max",
+    3: "min",
+    4: "diff",
+    5: "rms",
+    6: "sd",
+    7: "cov",
+    8: "sdiff",
+    9: "ratio",
+    10: "stdanom",
+    11: "sum",
+    100: "severity",
+    101: "mode",
+    102: "index",
+}
+_METHODS = {
+    "avg": "mean",
+    "accum": "sum",
+    "sum": "sum",
+    "max": "maximum",
+    "min": "minimum",
+    "sd": "standard_deviation",
+    "rms": "root_mean_square",
+    "diff": "range",
+}
+_DERIVED = {
+    0: "mean",
+    1: "weighted_mean",
+    2: "cluster_deviation",
+    3: "normalized_deviation",
+    4: "spread",
+    5: "anomaly_index",
+    6: "cluster_mean",
+    7: "interquartile_range",
+    8: "minimum",
+    9: "maximum",
+}
+_LIMITS = {0: "below_{lower}", 1: "above_{upper}", 2: "between_{lower}_and_{upper}"}
+_LIMITS |= {3: "above_{lower}", 4: "below_{upper}"}
+# kinds of surfaces whose value is a place (table 4.5): those with a unit, and numbered ones
+_WITH_VALUE = frozenset(
+    (
+        *(*range(20, 37), 100, *range(102, 116), 117, 118, 119, 150, 151, 152, 160, 161, 168),
+        *(169, 170, 171, 191, 193, 235, 241),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableKey:
+    """What all fields of a variable have in common."""
+
+    parameter: Parameter
+    type_of_level: str
+    level: float | None  # of a parameter that has one level only; None where there is none
+    has_levels: bool
+    has_members: bool
+    step_type: str
+    window: int | None  # seconds of the interval; 0: from the reference time on; None: an instant
+    kind: str  # what was made of an ensemble, or of which constituent it is; "" mostly
+    discipline: int
+
+    @property
+    def name(self) -> str:
+        """The name of its array."""
+        return "_".join((self.parameter.cf_var_name, *self._words()))
+
+    def _words(self) -> Iterator[str]:
+        known = self.parameter.conditions
+        if "t1" not in known and self.type_of_level != _PRESSURE:
+            yield self.type_of_level
+        if self.step_type != "instant" and "stat" not in known:
+            yield self.step_type
+        if self.window and "length" not in known:
+            yield span(self.window)
+        if self.kind:
+            yield self.kind
+
+    @property
+    def cell_methods(self) -> str:
+        """CF's word for its statistic; "" for an instant."""
+        method = _METHODS.get(self.step_type, "")
+        return f"step: {method}" if method else ""
+
+
+def span(seconds: int) -> str:
+    """Write a length of time without a loss, as part of a name."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if not seconds % size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Variables:
+    """The variables of a file."""
+
+    keys: tuple[VariableKey, ...]
+    of: NDArray[np.int64]  # (n,) the variable of each field, -1 where its product is not read
+
+
+def find_variables(products: Products) -> Variables:
+    """Return the variables, in the order of their first fields."""
+    columns = np.column_stack(
+        [
+            products.facts,
+            products.window,
+            products.begin == 0,
+            products.member != NO_MEMBER,
+        ]
+    ).astype(np.int64)
+    read = np.ones(len(columns), np.bool_)
+    read[list(products.refused)] = False
+    of = np.full(len(columns), -1, np.int64)
+    rows = np.nonzero(read)[0]
+    if not len(rows):
+        return Variables(keys=(), of=of)
+    # rows as opaque values, which numpy sorts faster than columns
+    packed = np.ascontiguousarray(columns[rows]).view(f"V{columns.shape[1] * 8}").reshape(-1)
+    _, first, number = np.unique(packed, return_index=True, return_inverse=True)
+    numbers: dict[VariableKey, int] = {}
+    own = np.zeros(len(first), np.int64)
+    for at in np.argsort(first).tolist():
+        row = int(rows[first[at]])
+        key = _key(columns[row].tolist(), products, row)
+        own[at] = numbers.setdefault(key, len(numbers))
+    of[rows] = own[number.reshape(-1)]
+    return Variables(keys=tuple(numbers), of=of)
+
+
+def _key(values: list[int], products: Products, row: int) -> VariableKey:
+    facts = dict(zip(FACTS, values, strict=False))
+    window, from_reference, has_members = values[len(FACTS) :]
+    parameter = name_parameter(
+        facts["discipline"],
+        facts["category"],
+        facts["number"],
+        facts,
+        old=is_old(facts["center"], facts["subcenter"], facts["tables"]),
+    )
+    level = float(products.level[row])
+    is_layer = facts["t2"] != 255 and "t2" not in parameter.conditions
+    if is_layer:  # the tables mean a single level
+        parameter = _without(parameter, "t1", "v1")
+    has_value = facts["t1"] in _WITH_VALUE and not np.isnan(level)
+    has_one = "v1" in parameter.conditions
+    step_type = _STATISTICS.get(facts["stat"], f"stat{facts['stat']}")
+    return VariableKey(
+        parameter=parameter,
+        type_of_level=name_level(facts),
+        level=level if has_one and has_value else None,
+        has_levels=has_value and not has_one,
+        has_members=bool(has_members),
+        step_type=step_type,
+        window=None if step_type == "instant" else 0 if from_reference else window,
+        kind=_kind(facts),
+        discipline=facts["discipline"],
+    )
+
+
+def _without(parameter: Parameter, *names: str) -> Parameter:
+    return replace(parameter, conditions=parameter.conditions - {*names})
+
+
+def _kind(facts: Mapping[str, int]) -> str:
+    words = []
+    if facts["constituent"] >= 0:
+        words.append(f"constituent_{facts['constituent']}")
+    if facts["derived"] >= 0:
+        words.append(_DERIVED.get(facts["derived"], f"derived_{facts['derived']}"))
+    if facts["percentile"] >= 0:
+        words.append(f"percentile_{facts['percentile']}")
+    if facts["probability"] >= 0:
+        lower, upper = (_limit(facts, name) for name in ("lower", "upper"))
+        text = _LIMITS.get(facts["probability"], "probability_{lower}_{upper}")
+        words.append(text.format(lower=lower, upper=upper))
+    return "_".join(words)
+
+
+def _limit(facts: Mapping[str, int], name: str) -> str:
+    value, scale = facts[name], facts[f"{name}_scale"]
+    found = value * 10.0**-scale if scale <= 0 else value / 10.0**scale
+    return f"{found:g}"

@@ -1,0 +1,99 @@
+"""Messages that ecCodes writes, and what it reads in them."""
+
+from dataclasses import dataclass
+
+import eccodes
+import numpy as np
+
+MISSING = 1e34
+GRID = {
+    "Ni": 4,
+    "Nj": 3,
+    "latitudeOfFirstGridPointInDegrees": 20,
+    "latitudeOfLastGridPointInDegrees": 0,
+    "longitudeOfFirstGridPointInDegrees": 0,
+    "longitudeOfLastGridPointInDegrees": 30,
+    "iDirectionIncrementInDegrees": 10,
+    "jDirectionIncrementInDegrees": 10,
+}
+ACCUMULATED = {
+    "productDefinitionTemplateNumber": 8,
+    "indicatorOfUnitForTimeRange": 1,
+    "typeOfStatisticalProcessing": 1,
+}
+
+
+def message(
+    sample="regular_ll_sfc_grib2", *, values=None, packing="grid_simple", bitmap=False, **keys
+):
+    """Return the bytes of a message; keys are set in their order, behind a small grid."""
+    handle = eccodes.codes_grib_new_from_samples(sample)
+    try:
+        for name, value in ((GRID if sample.startswith("regular_ll") else {}) | keys).items():
+            eccodes.codes_set(handle, name, value)
+        count = points(handle)
+        if values is None:
+            values = 280 + np.random.default_rng(0).standard_normal(count).cumsum()
+        if bitmap:
+            eccodes.codes_set(handle, "bitmapPresent", 1)
+            eccodes.codes_set(handle, "missingValue", MISSING)
+            values = np.where(np.arange(count) % 5 == 2, MISSING, values)
+        eccodes.codes_set_values(handle, np.asarray(values, float))
+        if packing != "grid_simple":
+            eccodes.codes_set(handle, "packingType", packing)
+            assert eccodes.codes_get(handle, "packingType") == packing
+        return eccodes.codes_get_message(handle)
+    finally:
+        eccodes.codes_release(handle)
+
+
+def points(handle):
+    for across, up in (("Ni", "Nj"), ("Nx", "Ny")):
+        if eccodes.codes_is_defined(handle, across) and not eccodes.codes_is_missing(
+            handle, across
+        ):
+            return eccodes.codes_get(handle, across) * eccodes.codes_get(handle, up)
+    return eccodes.codes_get_size(handle, "values")
+
+
+@dataclass
+class Read:
+    """A message as ecCodes reads it, in the order of its points."""
+
+    values: np.ndarray
+    latitude: np.ndarray
+    longitude: np.ndarray
+    keys: dict
+
+
+def by_eccodes(body, *keys):
+    handle = eccodes.codes_new_from_message(body)
+    try:
+        eccodes.codes_set(handle, "missingValue", MISSING)
+        values = eccodes.codes_get_values(handle)
+        return Read(
+            np.where(values == MISSING, np.nan, values),
+            eccodes.codes_get_array(handle, "latitudes"),
+            eccodes.codes_get_array(handle, "longitudes"),
+            {key: eccodes.codes_get(handle, key) for key in keys},
+        )
+    finally:
+        eccodes.codes_release(handle)
+
+
+def several(*bodies):
+    """Return one message with the fields of messages that differ behind section 3."""
+    handles = [eccodes.codes_new_from_message(body) for body in bodies]
+    multi = eccodes.codes_grib_multi_new()
+    for handle in handles:
+        eccodes.codes_grib_multi_append(handle, 4, multi)
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        eccodes.codes_grib_multi_write(multi, file)
+        file.seek(0)
+        found = file.read()
+    eccodes.codes_grib_multi_release(multi)
+    for handle in handles:
+        eccodes.codes_release(handle)
+    return found

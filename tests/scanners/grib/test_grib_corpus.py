@@ -1,0 +1,173 @@
+"""Every point of a message is read where ecCodes reads it, or the message is refused by name."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from icevirt.api.scan import scan_file
+from icevirt.errors import UnsupportedError
+from long_forms import cases
+from scanners.grib.grib_files import GRID, by_eccodes, message
+from scanners.materialise import materialise
+
+MAP = {"Nx": 5, "Ny": 4, "DxInMetres": 30000, "DyInMetres": 30000, "jScansPositively": 1}
+FIRST = {"latitudeOfFirstGridPointInDegrees": 21.1, "longitudeOfFirstGridPointInDegrees": 237.3}
+LAMBERT = FIRST | {"LaDInDegrees": 38.5, "LoVInDegrees": 262.5}
+GRIDS = {
+    "latitudes and longitudes": {},
+    "across Greenwich": {
+        "longitudeOfFirstGridPointInDegrees": 350,
+        "longitudeOfLastGridPointInDegrees": 20,
+    },
+    "from -180": {
+        "longitudeOfFirstGridPointInDegrees": -180,
+        "longitudeOfLastGridPointInDegrees": -150,
+    },
+    "Gaussian": {"sample": "regular_gg_sfc_grib2"},
+    "rotated": {
+        "sample": "rotated_ll_sfc_grib2",
+        "latitudeOfSouthernPoleInDegrees": -40,
+        "longitudeOfSouthernPoleInDegrees": 10,
+    },
+    "Lambert": {"sample": "GRIB2", "gridType": "lambert", "Latin1InDegrees": 38.5}
+    | {"Latin2InDegrees": 38.5}
+    | LAMBERT
+    | MAP,
+    "Lambert, two parallels, WGS 84": {"sample": "GRIB2", "gridType": "lambert"}
+    | {"Latin1InDegrees": 30, "Latin2InDegrees": 60, "shapeOfTheEarth": 5}
+    | LAMBERT
+    | MAP,
+    "polar": {"sample": "GRIB2", "gridType": "polar_stereographic", "LaDInDegrees": 60}
+    | {"orientationOfTheGridInDegrees": 255}
+    | FIRST
+    | MAP,
+    "Mercator": {"sample": "GRIB2", "gridType": "mercator", "Ni": 5, "Nj": 4, "LaDInDegrees": 20}
+    | {"latitudeOfLastGridPointInDegrees": 22, "longitudeOfLastGridPointInDegrees": 239}
+    | {"DiInMetres": 30000, "DjInMetres": 30000, "jScansPositively": 1}
+    | FIRST,
+}
+PACKINGS = (
+    "grid_simple",
+    "grid_complex",
+    "grid_complex_spatial_differencing",
+    "grid_ccsds",
+    "grid_jpeg",
+)
+KINDS = {
+    "values": {},
+    "some missing": {"bitmap": True},
+    "one number": {"values": np.full(12, 3.25)},
+    "one number, some missing": {"values": np.full(12, 3.25), "bitmap": True},
+    "small numbers": {"values": np.arange(12) * 1e-9},
+    "24 bits": {"bitsPerValue": 24},
+}
+
+
+def scanning(negative, positive, by_column):
+    keys = {
+        "iScansNegatively": negative,
+        "jScansPositively": positive,
+        "jPointsAreConsecutive": by_column,
+    }
+    for name, is_turned in (("longitude", negative), ("latitude", positive)):
+        if is_turned:
+            first, last = (f"{name}Of{end}GridPointInDegrees" for end in ("First", "Last"))
+            keys |= {first: GRID[last], last: GRID[first]}
+    return keys
+
+
+SCANNED = [scanning(*flags) for flags in product((0, 1), repeat=3)]
+
+
+def places_of(scanned, shape):
+    """Return the latitude and longitude of each point, in the order of the array."""
+    by_path = {array.path: array for array in scanned.arrays}
+    variable = scanned.arrays[-1]
+    found = []
+    for name in ("latitude", "longitude"):
+        values = materialise(by_path[f"/{name}"])
+        if values.ndim == 1:
+            axis = variable.dimension_names[-2:].index(name)
+            values = values[:, None] if axis == 0 else values
+        found.append(np.broadcast_to(values, shape).reshape(-1))
+    return found
+
+
+def check(path, body, exact=1e-9):
+    """Hold a message that was scanned against what ecCodes reads."""
+    path.write_bytes(body)
+    theirs = by_eccodes(body)
+    scanned = scan_file(path)
+    mine = materialise(scanned.arrays[-1])
+    np.testing.assert_array_equal(mine.reshape(-1), theirs.values)
+    latitude, longitude = places_of(scanned, mine.shape[-2:])
+    np.testing.assert_allclose(latitude, theirs.latitude, rtol=0, atol=exact)
+    apart = (longitude - theirs.longitude + 180) % 360 - 180
+    # at a pole each longitude is the same point
+    np.testing.assert_allclose(apart * np.cos(np.radians(latitude)), 0, atol=exact)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_points_of_a_grid_lie_where_eccodes_says(name, tmp_path):
+    # ecCodes rounds those of rotated grids to float32
+    exact = 1e-5 if name == "rotated" else 1e-9
+    check(tmp_path / "a.grib2", message(**GRIDS[name]), exact)
+
+
+EVERY = list(product(PACKINGS, KINDS, range(len(SCANNED))))
+FEW = [
+    *product(PACKINGS, KINDS, (0,)),
+    *product(PACKINGS[:1], ("some missing",), range(1, len(SCANNED))),
+]
+
+
+def test_values_are_those_of_eccodes_bit_for_bit(tmp_path):
+    """Packings, bitmaps, constant fields and orders of points, each with each at night."""
+    for packing, kind, order in cases(EVERY, *FEW):
+        try:
+            body = message(packing=packing, **SCANNED[order], **KINDS[kind])
+        except AssertionError:
+            continue  # ecCodes writes constant fields in the simple packing
+        check(tmp_path / "a.grib2", body)
+
+
+REFUSED = {
+    "rows in alternating directions": ({"alternativeRowScanning": 1}, "alternating directions"),
+    "a reduced grid": ({"sample": "reduced_gg_sfc_grib2"}, "a reduced grid"),
+    "a rotated Gaussian grid": ({"sample": "rotated_gg_sfc_grib2"}, "rotated Gaussian"),
+    "a map from north to south": (
+        GRIDS["Lambert"] | {"jScansPositively": 0},
+        "a map of scanning mode 0x00",
+    ),
+    "IEEE floats": ({"packing": "grid_ieee"}, r"packing 5.4 \(IEEE floats\) \(message 1\)"),
+    "an angle of rotation": (GRIDS["rotated"] | {"angleOfRotationInDegrees": 5}, "turned around"),
+}
+
+
+@pytest.mark.parametrize(("keys", "cause"), REFUSED.values(), ids=REFUSED)
+def test_what_the_codec_reads_wrongly_is_refused_by_name(keys, cause, tmp_path):
+    (tmp_path / "a.grib2").write_bytes(message(**keys))
+    with pytest.raises(UnsupportedError, match=cause) as caught:
+        scan_file(tmp_path / "a.grib2")
+    assert caught.value.facts["variable"]
+
+
+def test_spectral_coefficients_are_refused(tmp_path):
+    import eccodes
+
+    handle = eccodes.codes_grib_new_from_samples("sh_pl_grib2")
+    (tmp_path / "a.grib2").write_bytes(eccodes.codes_get_message(handle))
+    eccodes.codes_release(handle)
+    with pytest.raises(UnsupportedError, match="spectral coefficients"):
+        scan_file(tmp_path / "a.grib2")
+
+
+def test_the_first_edition_is_refused_with_the_way_out(tmp_path):
+    (tmp_path / "a.grib").write_bytes(
+        message() + message("regular_ll_sfc_grib1", jPointsAreConsecutive=0)
+    )
+    with pytest.raises(UnsupportedError, match="GRIB of edition 1") as caught:
+        scan_file(tmp_path / "a.grib")
+    assert caught.value.facts["message"] == 2
+    assert "grib_set -s edition=2" in str(caught.value)

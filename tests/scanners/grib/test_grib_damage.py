@@ -1,0 +1,103 @@
+"""Damaged files of GRIB are errors that name file, message and offset; nothing is lost quietly."""
+
+import random
+
+import numpy as np
+import pytest
+
+from icevirt.api.scan import scan_file
+from icevirt.errors import IcevirtError, ScanError
+from icevirt_scanners.grib.sections import _NEXT
+from long_forms import IS_LONG
+from scanners.grib.grib_files import ACCUMULATED, message
+
+BODY = message()
+
+
+def scan(path, body):
+    path.write_bytes(body)
+    return scan_file(path)
+
+
+DAMAGE = {
+    "cut short": (BODY + BODY[:-1], "the file ends inside a message", 2, len(BODY)),
+    "cut in its first section": (BODY + BODY[:12], "the file ends", 2, len(BODY)),
+    "no end": (BODY[:-4] + b"7776", "does not end with 7777", 1, len(BODY) - 4),
+    "HTML behind it": (BODY + b"<html>" * 99, "no GRIB message", 2, len(BODY)),
+    "a length of 0": (BODY[:8] + bytes(8) + BODY[16:], "does not end with 7777", 1, 0),
+    "a section too many": (
+        BODY[:16] + BODY[16:37] + BODY[16:],
+        "section 1 behind section 1",
+        1,
+        37,
+    ),
+    "a month that is none": (
+        BODY[:30] + b"\x0d" + BODY[31:],
+        "a reference time that is none",
+        1,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "what", "number", "offset"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_named_with_its_message_and_offset(body, what, number, offset, tmp_path):
+    if "too many" in what or what.startswith("section 1"):
+        body = body[:8] + len(body).to_bytes(8, "big") + body[16:]
+    with pytest.raises(ScanError, match=what) as caught:
+        scan(tmp_path / "a.grib2", body)
+    facts = caught.value.facts
+    assert (facts["message"], facts["offset"]) == (number, offset)
+    assert facts["file"].endswith("a.grib2")
+
+
+def test_bytes_between_messages_are_reported(tmp_path):
+    found = scan(tmp_path / "a.grib2", BODY + b"a bulletin\r\r\n" + message(forecastTime=6))
+    assert len(found.arrays[-1].references) == 2
+    (said,) = [each for each in found.findings if each.code == "bytes-between"]
+    assert f"13 bytes at {len(BODY)}" in said.message
+
+
+def test_padding_behind_the_last_message_is_nothing(tmp_path):
+    found = scan(tmp_path / "a.grib2", BODY + bytes(1000))
+    assert "bytes-between" in {each.code for each in found.findings}
+
+
+BODIES = (
+    BODY,
+    message(**ACCUMULATED, shortName="tp", lengthOfTimeRange=6, bitmap=True),
+    message("regular_gg_sfc_grib2"),
+    message("GRIB2", gridType="lambert", Nx=3, Ny=2, jScansPositively=1, Latin1InDegrees=30),
+)
+
+
+def starts(body):
+    """Return the offsets of bytes of headers."""
+    found, at = [*range(16)], 16
+    while body[at : at + 4] != b"7777":
+        length = int.from_bytes(body[at : at + 4], "big")
+        kept = length if body[at + 4] in (1, 3, 4, 5) else 6
+        found += range(at, at + kept)
+        at += length
+    assert len(_NEXT) == 8
+    return found
+
+
+def test_any_byte_of_a_header_gives_a_description_or_our_error(tmp_path):
+    """Two files of messages, one of which has another byte in a header; at night each byte."""
+    chosen = random.Random(0)
+    for body in BODIES:
+        places = starts(body) if IS_LONG else chosen.sample(starts(body), 20)
+        for at in places:
+            for value in (0, 0x7F, 0xFF):
+                turned = BODY + body[:at] + bytes([value]) + body[at + 1 :]
+                try:
+                    found = scan(tmp_path / "a.grib2", turned)
+                except IcevirtError:
+                    continue
+                for array in found.arrays:
+                    ends = array.references.offset + array.references.length
+                    inside = array.references.kind == 2
+                    assert (ends[inside] <= len(turned)).all()
+                    places = array.references.index * np.array(array.chunk_shape, np.int64)
+                    assert (places < np.array(array.shape)).all()

@@ -1,0 +1,165 @@
+"""Files of a forecast become one cube, whose names, coordinates and values are cfgrib's."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import icevirt
+from builds.support import official
+from icevirt.api.scan import scan_file
+from icevirt.errors import CombineError, UnsupportedError
+from scanners.grib.grib_files import ACCUMULATED, by_eccodes, message, several
+from scanners.materialise import materialise
+
+RUNS, LEADS, LEVELS = (20240101, 20240102), (0, 6, 12), (850, 500)
+
+
+def fields(run, lead):
+    """Yield the messages of one lead of a run; the first lead has no precipitation."""
+    when = {"dataDate": run, "forecastTime": lead}
+    number = np.arange(12.0) + run % 100 + lead * 100
+    for level in LEVELS:
+        yield message(
+            "regular_ll_pl_grib2", shortName="t", level=level, values=number + level, **when
+        )
+    yield message(shortName="2t", values=number, **when)
+    if lead:
+        window = {"lengthOfTimeRange": lead, "dataDate": run, "forecastTime": 0}
+        yield message(**ACCUMULATED, shortName="tp", values=number / 10, **window)
+
+
+@pytest.fixture(scope="module")
+def forecast(tmp_path_factory):
+    """Files of one lead each, and a repository of them."""
+    folder = tmp_path_factory.mktemp("forecast")
+    for run in RUNS:
+        for lead in LEADS:
+            (folder / f"{run}_{lead:03d}.grib2").write_bytes(b"".join(fields(run, lead)))
+    icevirt.build(
+        [f"{folder}/*.grib2"], str(folder / "repo"), combine_options={"missing": "reserve"},
+        executor="in-process",
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def opened(forecast):
+    with xr.open_dataset(
+        str(forecast / "repo"),
+        engine="icevirt",
+        authorize_virtual_chunk_access=[f"file://{forecast}/"],
+    ) as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["isobaricInhPa", "heightAboveGround", "surface"])
+def test_a_file_is_a_part_of_the_cube_as_cfgrib_reads_it(kind, forecast, opened):
+    keys = {"indexpath": "", "filter_by_keys": {"typeOfLevel": kind}}
+    theirs = xr.open_dataset(
+        forecast / f"{RUNS[1]}_012.grib2", engine="cfgrib", backend_kwargs=keys
+    )
+    (name,) = theirs.data_vars
+    mine = opened[name].sel(time=theirs.time, step=theirs.step)
+    np.testing.assert_array_equal(mine.values.astype("f4"), theirs[name].values)
+    assert mine.dims == theirs[name].dims
+    for coordinate in {*theirs.coords} - {"heightAboveGround", "surface"}:
+        xr.testing.assert_equal(mine[coordinate].variable, theirs[coordinate].variable)
+    for attribute in ("GRIB_paramId", "GRIB_typeOfLevel", "units", "long_name", "standard_name"):
+        assert mine.attrs.get(attribute, "unknown") == theirs[name].attrs[attribute]
+
+
+def test_steps_without_a_message_read_as_missing(opened):
+    assert np.isnan(opened.tp.isel(step=0)).all()
+    assert not np.isnan(opened.tp.isel(step=[1, 2])).any()
+    assert opened.tp.attrs["time_window"] == "from time to valid_time"
+
+
+@pytest.mark.ci
+def test_the_official_client_reads_the_same(forecast, opened):
+    store = official(str(forecast / "repo")).readonly_session("main").store
+    with xr.open_zarr(store, consolidated=False) as theirs:
+        xr.testing.assert_equal(theirs.load(), opened.load())
+
+
+@pytest.mark.ci
+def test_verification_asks_eccodes(forecast):
+    found = icevirt.verify(
+        str(forecast / "repo"), executor="in-process",
+        authorize_virtual_chunk_access=[f"file://{forecast}/"],
+    )  # fmt: skip
+    assert found.ok, str(found)
+
+
+def test_what_is_missing_at_some_leads_is_not_reserved_unasked(forecast):
+    with pytest.raises(CombineError, match="variable /tp is missing"):
+        icevirt.plan([f"{forecast}/*.grib2"], executor="in-process")
+
+
+WINDOWS = ((0, 3), (0, 6), (3, 6))
+
+
+def test_windows_are_told_apart(tmp_path):
+    body = b"".join(
+        message(
+            **ACCUMULATED, shortName="tp", forecastTime=begin, lengthOfTimeRange=end - begin,
+            values=np.full(12, begin * 10.0 + end),
+        )
+        for begin, end in WINDOWS
+    )  # fmt: skip
+    (tmp_path / "a.grib2").write_bytes(body)
+    held = {array.path: materialise(array) for array in scan_file(tmp_path / "a.grib2").arrays}
+    assert held["/step"].tolist() == [3, 6]
+    assert held["/tp"][0, :, 0, 0].tolist() == [3, 6]
+    np.testing.assert_array_equal(held["/tp_3h"][0, :, 0, 0], [np.nan, 36])
+
+
+def test_members_are_a_dimension(tmp_path):
+    body = b"".join(
+        message(productDefinitionTemplateNumber=1, perturbationNumber=n, values=np.full(12, n))
+        for n in (3, 0, 1)
+    )
+    (tmp_path / "a.grib2").write_bytes(body)
+    held = {array.path: array for array in scan_file(tmp_path / "a.grib2").arrays}
+    variable = held["/t_surface"]
+    assert variable.dimension_names[:3] == ("time", "step", "number")
+    assert materialise(held["/number"]).tolist() == [0, 1, 3]
+    assert materialise(variable)[0, 0, :, 0, 0].tolist() == [0, 1, 3]
+
+
+def test_a_message_that_is_there_twice_counts_once(tmp_path):
+    (tmp_path / "a.grib2").write_bytes(message() * 2)
+    found = scan_file(tmp_path / "a.grib2")
+    assert len(found.arrays[-1].references) == 1
+    assert found.findings[0].code == "messages-repeated"
+
+
+def test_two_messages_of_one_place_are_refused(tmp_path):
+    (tmp_path / "a.grib2").write_bytes(message() + message(values=np.zeros(12)))
+    with pytest.raises(UnsupportedError, match="same variable, time, step and level") as caught:
+        scan_file(tmp_path / "a.grib2")
+    assert caught.value.facts["messages"] == [1, 2]
+
+
+def test_later_fields_of_a_message_are_refused_or_stored(tmp_path):
+    bodies = [message(shortName="10u"), message(shortName="10v", values=np.arange(12) * 2.0)]
+    (tmp_path / "a.grib2").write_bytes(several(*bodies))
+    with pytest.raises(UnsupportedError, match="not the first field of its message"):
+        scan_file(tmp_path / "a.grib2")
+    options = {"variable_policy": {"v10": "native"}}
+    found = {a.path: a for a in scan_file(tmp_path / "a.grib2", scan_options=options).arrays}
+    for name, body in zip(("/u10", "/v10"), bodies, strict=True):
+        values = by_eccodes(body).values.reshape(1, 1, 3, 4)
+        np.testing.assert_array_equal(materialise(found[name]), values)
+
+
+def test_a_local_section_changes_nothing(tmp_path):
+    (tmp_path / "a.grib2").write_bytes(message(setLocalDefinition=1, localDefinitionNumber=1))
+    found = scan_file(tmp_path / "a.grib2")
+    assert found.arrays[-1].path == "/t_surface"
+    assert len(materialise(found.arrays[-1])) == 1
+
+
+def test_a_parameter_that_no_table_knows_is_called_by_its_numbers(tmp_path):
+    body = message(parameterCategory=191, parameterNumber=7)
+    (tmp_path / "a.grib2").write_bytes(body)
+    assert scan_file(tmp_path / "a.grib2").arrays[-1].path == "/param_0_191_7_surface"

@@ -33,35 +33,36 @@ def eccodes_lacks() -> str:
     return ""
 
 
-def stands_on_points(array: ScannedArray, others: Mapping[str, ScannedArray]) -> bool:
-    """Say whether latitude and longitude stand beside an array."""
-    return len(array.shape) >= 2 and all(_beside(array, name, others) is not None for name in AXES)
+class Points:
+    """Where the points of arrays of one file are, as latitudes and longitudes beside them say."""
 
+    def __init__(self, arrays: Mapping[str, ScannedArray]) -> None:
+        self.arrays = arrays
+        self._known: dict[tuple[Any, ...], tuple[NDArray[np.float64], ...]] = {}
 
-def _beside(
-    array: ScannedArray, name: str, others: Mapping[str, ScannedArray]
-) -> ScannedArray | None:
-    found = others.get(paths.join(paths.parent(array.path), name))
-    return found if found is not None and len(found.shape) in (1, 2) else None
+    def are_known(self, array: ScannedArray) -> bool:
+        """Say whether latitude and longitude stand beside an array."""
+        beside = (self._beside(array, name) for name in AXES)
+        return len(array.shape) >= 2 and all(each is not None for each in beside)
 
+    def of(self, array: ScannedArray, fetch: Fetch) -> tuple[NDArray[np.float64], ...]:
+        """Return latitude and longitude of each point of an array's grid, shape (ny, nx) each."""
+        key = paths.parent(array.path), array.dimension_names[-2:], array.shape[-2:]
+        if key not in self._known:
+            self._known[key] = tuple(self._degrees(array, name, fetch) for name in AXES)
+        return self._known[key]
 
-def degrees_of(
-    array: ScannedArray, others: Mapping[str, ScannedArray], fetch: Fetch
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return latitude and longitude of each point of an array's grid, shape (ny, nx) each."""
-    latitude, longitude = (_degrees(array, name, others, fetch) for name in AXES)
-    return latitude, longitude
+    def _beside(self, array: ScannedArray, name: str) -> ScannedArray | None:
+        found = self.arrays.get(paths.join(paths.parent(array.path), name))
+        return found if found is not None and len(found.shape) in (1, 2) else None
 
-
-def _degrees(
-    array: ScannedArray, name: str, others: Mapping[str, ScannedArray], fetch: Fetch
-) -> NDArray[np.float64]:
-    beside = _beside(array, name, others)
-    assert beside is not None, "arrays without coordinates are not compared"
-    values = read(beside, fetch).astype(np.float64)
-    if values.ndim == 1 and beside.dimension_names[0] == array.dimension_names[-2]:
-        values = values[:, None]
-    return np.broadcast_to(values, array.shape[-2:])
+    def _degrees(self, array: ScannedArray, name: str, fetch: Fetch) -> NDArray[np.float64]:
+        beside = self._beside(array, name)
+        assert beside is not None, "arrays without coordinates are not compared"
+        values = read(beside, fetch).astype(np.float64)
+        if values.ndim == 1 and beside.dimension_names[0] == array.dimension_names[-2]:
+            values = values[:, None]
+        return np.broadcast_to(values, array.shape[-2:])
 
 
 class GribField:

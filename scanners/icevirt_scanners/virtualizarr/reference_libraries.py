@@ -10,7 +10,7 @@ beside the array say that its points are.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,11 @@ from icevirt.scan.values import read
 from icevirt_scanners.virtualizarr.messages import (
     AXES,
     GribField,
-    degrees_of,
+    Points,
     eccodes_lacks,
     place,
-    stands_on_points,
 )
 
-type Arrays = Mapping[str, ScannedArray]
 type Box = tuple[slice, ...]
 
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -40,12 +38,12 @@ _SECONDS = "seconds since 1970-01-01 00:00:00"
 
 
 def read_values(
-    describe: Callable[[], Arrays], source: ByteSource, path: str, region: Box
+    describe: Callable[[], Points], source: ByteSource, path: str, region: Box
 ) -> NDArray[Any]:
     """Return the values of a variable in a box.
 
     Args:
-        describe: Returns the arrays of the file, by path.
+        describe: Returns the arrays of the file, and where their points are.
         source: The file.
         path: Of the variable.
         region: A slice for each dimension.
@@ -68,8 +66,8 @@ def read_values(
 class _Messages:
     """A file of GRIB as ecCodes reads it, for arrays that an adapter made of it."""
 
-    def __init__(self, source: ByteSource, arrays: Arrays) -> None:
-        self._source, self._arrays = source, arrays
+    def __init__(self, source: ByteSource, points: Points) -> None:
+        self._source, self._points, self._arrays = source, points, points.arrays
 
     def read(self, path: str, region: Box) -> NDArray[Any]:
         """Return the values of a box."""
@@ -87,7 +85,7 @@ class _Messages:
 
     def _fields(self, array: ScannedArray, region: Box) -> NDArray[Any]:
         found = np.full([part.stop - part.start for part in region], np.nan)
-        degrees = self._degrees_of(array)
+        degrees = self._points_of(array)
         for one in _inside(array, region):
             field = self._field(one)
             values = place(field, *degrees)
@@ -115,11 +113,10 @@ class _Messages:
             raise UnsupportedError("a message lies in another file")
         return GribField(self._source.read(int(one.offset[0]), int(one.length[0])))
 
-    def _degrees_of(self, array: ScannedArray) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return latitude and longitude of each point, as the arrays beside it say."""
-        if not stands_on_points(array, self._arrays):
+    def _points_of(self, array: ScannedArray) -> tuple[NDArray[np.float64], ...]:
+        if not self._points.are_known(array):
             raise UnsupportedError("no latitude and longitude stand beside it")
-        return degrees_of(array, self._arrays, self._fetch)
+        return self._points.of(array, self._fetch)
 
     def _fetch(self, url: str, offset: int, length: int) -> bytes:
         del url  # references into other files are refused before
@@ -141,7 +138,7 @@ class _Messages:
         """Return a coordinate of points, which are where ecCodes says, as it says it."""
         fields, table = self._on(array)
         field = self._field(table.take(np.array([0])))
-        if place(field, *self._degrees_of(fields)) is None:
+        if place(field, *self._points_of(fields)) is None:
             raise ScanError(
                 "the points of a message are not at these coordinates",
                 do="Leave the variables on them out with drop_variables.",

@@ -8,7 +8,7 @@ HDF5 and NetCDF, icevirt's own scanners decode more files, and know which they c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module, metadata
@@ -28,6 +28,7 @@ from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext, no_such_group
 from icevirt_scanners.given import GivenArray, ReferenceColumns, complete, tell_unverifiable
 from icevirt_scanners.kerchunk.scanner import regular_array
+from icevirt_scanners.virtualizarr.messages import Points
 from icevirt_scanners.virtualizarr.reference_libraries import read_values
 from icevirt_scanners.virtualizarr.vouching import vouch
 
@@ -263,7 +264,7 @@ class VirtualizarrScanner:
     def __init__(self, parser: Parser | str = "") -> None:
         self._parser = parser_of(parser) if isinstance(parser, str) and parser else parser
         self._label = parser if isinstance(parser, str) else type(parser).__name__
-        self._last: tuple[SourceFile | None, Mapping[str, ScannedArray]] = None, {}
+        self._last: tuple[SourceFile, Points] | None = None
         self.version = f"4 (VirtualiZarr {find_version()} {self._label})"
 
     def accepts(self, head: bytes) -> bool:  # noqa: ARG002
@@ -290,14 +291,12 @@ class VirtualizarrScanner:
         """
         return read_values(partial(self._describe, source), source, path, region)
 
-    def _describe(self, source: ByteSource) -> Mapping[str, ScannedArray]:
-        """Return the arrays of the file that was read last, by path."""
-        known, arrays = self._last
-        if known != source.file:
+    def _describe(self, source: ByteSource) -> Points:
+        """Return the arrays of the file that was read last, and where their points are."""
+        if self._last is None or self._last[0] != source.file:
             found = self._scan(source, ScannerOptions(), is_vouched=False)
-            arrays = {each.path: each for each in found.arrays}
-            self._last = source.file, arrays
-        return arrays
+            self._last = source.file, Points({each.path: each for each in found.arrays})
+        return self._last[1]
 
     def _scan(
         self, source: ByteSource, options: ScannerOptions, *, is_vouched: bool

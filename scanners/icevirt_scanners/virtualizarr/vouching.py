@@ -28,10 +28,9 @@ from icevirt_scanners.context import ScanContext
 from icevirt_scanners.virtualizarr.messages import (
     AXES,
     GribField,
-    degrees_of,
+    Points,
     eccodes_lacks,
     place,
-    stands_on_points,
 )
 
 _GENERAL = frozenset(("zarr", "numcodecs"))  # packages
@@ -47,9 +46,9 @@ def vouch(
         UnsupportedError: A codec decodes to other values than the reference library, and the
             variable may not be left out.
     """
-    by_path = {each.path: each for each in arrays}
+    points = Points({each.path: each for each in arrays})
     kept = (
-        context.represent(each.path, partial(_vouch, each, by_path, context, elsewhere))
+        context.represent(each.path, partial(_vouch, each, points, context, elsewhere))
         for each in arrays
     )
     return tuple(each for each in kept if each is not None)
@@ -57,7 +56,7 @@ def vouch(
 
 def _vouch(
     array: ScannedArray,
-    others: Mapping[str, ScannedArray],
+    points: Points,
     context: ScanContext,
     elsewhere: Elsewhere,
 ) -> ScannedArray:
@@ -68,8 +67,8 @@ def _vouch(
         return array
     why = "no reference library is known"
     if own == [_GRIBBERISH]:
-        why = why_not_compared(array, others, elsewhere)
-        why = why or refuse_other_values(array, others, context, elsewhere)
+        why = why_not_compared(array, points, elsewhere)
+        why = why or refuse_other_values(array, points, context, elsewhere)
         if not why:
             return array
     context.warn(
@@ -98,9 +97,7 @@ def _with_version(codec: str) -> str:
         return f"the codec {codec}"
 
 
-def why_not_compared(
-    array: ScannedArray, others: Mapping[str, ScannedArray], elsewhere: Elsewhere
-) -> str:
+def why_not_compared(array: ScannedArray, points: Points, elsewhere: Elsewhere) -> str:
     """Return why an array cannot be compared; "" where it can."""
     if lacks := eccodes_lacks():
         return lacks
@@ -108,14 +105,14 @@ def why_not_compared(
         return "some messages are not in a file"
     if not elsewhere.readable(array.references.locations):
         return "they lie in remote files"
-    if not stands_on_points(array, others):
+    if not points.are_known(array):
         return "no latitude and longitude stand beside it"
     return ""
 
 
 def refuse_other_values(
     array: ScannedArray,
-    others: Mapping[str, ScannedArray],
+    points: Points,
     context: ScanContext,
     elsewhere: Elsewhere,
 ) -> str:
@@ -129,7 +126,7 @@ def refuse_other_values(
     if paths.name(array.path) in AXES:
         return ""  # compared with each field that stands on it
     try:
-        why = _difference(array, others, elsewhere)
+        why = _difference(array, points, elsewhere)
     except CodesInternalError as error:
         return f"ecCodes cannot read one: {error}"
     except ScanError as error:
@@ -145,9 +142,7 @@ def refuse_other_values(
     return ""
 
 
-def _difference(
-    array: ScannedArray, others: Mapping[str, ScannedArray], elsewhere: Elsewhere
-) -> str:
+def _difference(array: ScannedArray, points: Points, elsewhere: Elsewhere) -> str:
     """Return how a message is read otherwise than by ecCodes; "" where none is.
 
     Raises:
@@ -165,7 +160,7 @@ def _difference(
                 f" array {rows} × {columns}"
             )
         if degrees is None:
-            degrees = degrees_of(array, others, elsewhere.read)
+            degrees = points.of(array, elsewhere.read)
         placed = place(theirs, *degrees)
         if placed is None:
             return f"the points of message {row} ({theirs.order}) are not at its coordinates"

@@ -21,6 +21,7 @@ import numpy as np
 from icevirt.archive.joining import NUMBERS
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.attributes import restore
+from icevirt.planning.measures import spell
 from icevirt.planning.times.units import calendar_called, parse
 
 _ATTRIBUTE = "attribute "
@@ -108,8 +109,8 @@ def _normalize_units(facts: dict[str, Any]) -> None:
         facts[_UNITS] = ["time", *found.meaning, found.is_fine, is_known, text]
         facts.pop(_CALENDAR, None)
         return
-    if isinstance(units, str) and units in _PLACES:
-        facts[_UNITS] = [_PLACES[units], None]
+    if isinstance(units, str) and (spelled := _PLACES.get(units) or spell(units)) != units:
+        facts[_UNITS] = [spelled, None]
     if calendar:
         facts[_CALENDAR] = [calendar, None]
 

@@ -105,11 +105,11 @@ def make_latitudes_packed(folder):
 # -- grid mappings ---------------------------------------------------------------------------------
 
 
-def mapping(value, name="crs", **said):
+def mapping(value, name="crs", dims=(), **said):
     """Return what adds the variable of a grid mapping."""
 
     def add(file):
-        put(file, name, (), value, grid_mapping_name="transverse_mercator",
+        put(file, name, dims, value, grid_mapping_name="transverse_mercator",
             longitude_of_central_meridian=9.0, **said)  # fmt: skip
 
     return add

@@ -200,19 +200,29 @@ def read_kept(groups: Iterable[tuple[tuple[str, ...], xr.Dataset]], held: Kept) 
 def _values(
     name: str, variable: xr.Variable, dataset: xr.Dataset, dims: Iterable[Any]
 ) -> Iterator[tuple[Any, ...]]:
-    labelled = sorted(str(dim) for dim in dims if dim in dataset.variables)
     axes = {str(dim): at for at, dim in enumerate(variable.dims)}
-    labels = {dim: [_plain(each) for each in _flat(dataset.variables[dim])] for dim in labelled}
+    labels = {
+        dim: _labels_of(dataset.variables[dim], axes)
+        for dim in sorted(str(dim) for dim in dims if dim in dataset.variables)
+    }
     values = variable.values
     for place in np.ndindex(values.shape):
         value = _plain(values[place])
         if value is not None:
-            said = tuple((dim, labels[dim][place[axes[dim]]]) for dim in labelled)
+            said = tuple(
+                (dim, held[tuple(place[at] for at in along)])
+                for dim, (along, held) in labels.items()
+            )
             yield name, said, value
 
 
-def _flat(variable: xr.Variable) -> Iterable[Any]:
-    return np.atleast_1d(variable.values)
+def _labels_of(
+    variable: xr.Variable, axes: Mapping[str, int]
+) -> tuple[list[int], dict[tuple[int, ...], Any]]:
+    """Return axes of a variable, and its labels by the place along these: of each file, perhaps."""
+    own = variable if {*map(str, variable.dims)} <= axes.keys() else variable[:0]
+    held = {place: _plain(own.values[place]) for place in np.ndindex(own.shape)}
+    return [axes[str(dim)] for dim in own.dims], held
 
 
 def _plain(value: Any) -> Any:

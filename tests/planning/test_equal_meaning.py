@@ -47,6 +47,12 @@ ALIKE = {
     "numbers of other types": (labels([1, 2], "f4"), labels([1, 2], "i8")),
     "packed numbers": (labels([10, 25], "i2", scale_factor=0.1), labels([1.0, 2.5])),
     "a missing value and NaN": (scalar(-9, "i2", missing_value=np.int16(-9)), scalar(np.nan)),
+    "other units": (labels([1, 2.5], units="hPa"), labels([100, 250], "i4", units="pascal")),
+    "thousandths that no float holds": (labels([0.1, 0.7], units="km"), labels([100, 700], units="m")),
+    "words of units": (labels([1, 2], units="metres"), labels([1, 2], units="m")),
+    "a mapping of an axis": (
+        mapping(np.array([0], "i4"), dims=("one",)), mapping(np.array([-1], "i4"), dims=("one",)),
+    ),
     "a mapping": (mapping(np.int32(0)), mapping(np.int32(-1))),
     "a mapping that is a text": (mapping(np.array(b"x", "S1")), mapping(np.float32(0))),
     "a mapping with the code of one projection": (mapping(np.int32(32632)), mapping(np.int32(0))),
@@ -59,7 +65,13 @@ UNLIKE = {
     "only one says that it is a duration": (
         scalar(1, "i8", units="days", dtype="timedelta64[ns]"), scalar(24, "i8", units="hours"),
     ),
-    "other units": (labels([1, 2], units="hPa"), labels([100, 200], units="Pa")),
+    "other numbers in other units": (labels([1, 2], units="hPa"), labels([1, 2], units="Pa")),
+    "angles, which convert to no exact number": (
+        labels([0, 180], units="degrees"), labels([0, np.pi], units="radians"),
+    ),
+    "codes of two projections of an axis": (
+        mapping(np.array([32632], "i4"), dims=("one",)), mapping(np.array([32633], "i4"), dims=("one",)),
+    ),
     "a third of another type": (labels([1 / 3], "f8"), labels([1 / 3], "f4")),
     "numbers that floats do not hold": (labels([2**53 + 1], "i8"), labels([2**53])),
     "other labels": (labels([1, 2], "f4"), labels([1, 3], "i8")),

@@ -178,6 +178,23 @@ def test_the_last_file_may_be_bad(tmp_path, repo_path):
     assert_same_dataset(opened(repo_path), expected_dataset(days[:3], "time"))
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(("hours", [0, 6, 12]), ("days", [0.75, 1])), (("m", [0, 500]), ("km", [1, 1.5, 2]))],
+    ids=["lead times", "lengths"],
+)
+def test_labels_in_other_units_lie_beside_each_other(first, second, tmp_path):
+    files = []
+    for number, (units, steps) in enumerate((first, second)):
+        files.append(str(tmp_path / f"f{number}.nc"))
+        xr.Dataset(
+            {"v": ("step", np.arange(len(steps)) + 10.0 * number)},
+            {"step": ("step", np.array(steps, float), {"units": units})},
+        ).to_netcdf(files[-1])
+    how = {"on_mismatch": "eras"} if "m" in first else {}
+    assert icevirt.plan(files, combine_options=how).concat_dim == ("step",)
+
+
 def test_another_grid_is_no_tile(tmp_path):
     """Rows of one lie between those of the other."""
     files = [write(tmp_path / f"t{n}.nc", (np.arange(n) + 0.5) / n, [0, 1]) for n in (5, 6)]

@@ -33,6 +33,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import prepare, without_values
 from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.group_plan import combine_eras, plan_once
+from icevirt.planning.eras.report import refuse_unsure
 from icevirt.planning.eras.working_fixes import hides_eras
 from icevirt.planning.lengthened import OtherwiseError, steps_behind
 from icevirt.planning.losses import (
@@ -268,6 +269,7 @@ class _Planner:
         is_whole = len(closed.facts.arrays.file) == len(self.facts.arrays.file)
         facts = _without(closed.facts, arguments.get("scan_options", {}).get("drop_variables", ()))
         plan = plan_once(*choices.edits.apply(facts, replace(spec, kept=self.spec.kept)))
+        refuse_unsure(plan, added)
         return closed.facts if is_whole else self.facts, plan
 
 

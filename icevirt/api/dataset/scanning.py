@@ -224,7 +224,8 @@ def combine_facts(
         if isinstance(found, CatalogFacts):
             _refuse_stored(found, is_referenced)
             # what lies beside is described as files have it
-            return say_alike(with_scalars_as_steps(found, dimensions), facts.alike)
+            told = say_alike(with_scalars_as_steps(found, dimensions), facts.alike)
+            return with_equal_meaning(told, dimensions)  # of what was not known before
         _take_facts(executor, job, facts, found)
     raise BuildError(
         "facts that were just taken from files are not in the catalog",

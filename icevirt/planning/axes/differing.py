@@ -17,6 +17,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.coordinates import decode
+from icevirt.planning.measures import are_equal, convert, factor_between
 from icevirt.planning.times.units import says_since
 
 EVERY = "*"
@@ -145,6 +146,7 @@ def _apart(one: ComparedLabels, other: ComparedLabels, limit: float) -> bool:
         return True  # texts
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         return True  # the plan says what is wrong with these
+    left, right = _in_one_unit((left, one[2].get("units")), (right, other[2].get("units")))
     if len(left) == len(right) and within_rounding(left, right, limit):
         return False
     if not len(left) or not len(right) or left.min() > right.max() or right.min() > left.max():
@@ -153,6 +155,17 @@ def _apart(one: ComparedLabels, other: ComparedLabels, limit: float) -> bool:
     mine, theirs = (each[(each >= low) & (each <= high)] for each in (left, right))
     is_inside = len(mine) == len(left) or len(theirs) == len(right)
     return not is_inside and np.array_equal(mine, theirs)
+
+
+def _in_one_unit(
+    one: tuple[NDArray[Any], Any], other: tuple[NDArray[Any], Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return two rows of numbers with their units as numbers of the second one."""
+    factor = factor_between(one[1], other[1])
+    if factor in (None, 1):
+        return one[0], other[0]
+    left, right = (each[0].astype(np.float64) for each in (one, other))
+    return (right if are_equal(left, right, factor) else convert(left, factor)), right
 
 
 def within_rounding(left: NDArray[Any], right: NDArray[Any], limit: float = 0.0) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from icevirt.archive.eras import REFUSED, Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.plan import BuildPlan, Hybrid, PlannedArray
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import Fix, IcevirtError
+from icevirt.errors import CombineError, Fix, IcevirtError
 from icevirt.model import paths
 from icevirt.planning.axes.axis import NOWHERE
 from icevirt.planning.axes.axis_ends import labels_of_files
@@ -298,12 +298,7 @@ def offer_native(prepared: PreparedFacts, _: EraPartition, spec: CombineSpec) ->
         return
     errors = {array.source_path: max_error(hybrid) for array, hybrid in _list_hybrids(plan)}
     packed = [path for path, error in errors.items() if error is not None]
-    unsure = [
-        array.source_path
-        for array, hybrid in _list_hybrids(plan)
-        if array.source_path in packed
-        and not all(holds(hybrid.target, each) for each in hybrid.schemas)
-    ]
+    unsure = _list_unsure(plan)
     does = "chunks of deviating files are stored in the same arrays; every value survives exactly"
     if packed:
         does += f", or the build stops: {list_names(packed, _NAMED)} is packed differently"
@@ -325,6 +320,30 @@ def offer_native(prepared: PreparedFacts, _: EraPartition, spec: CombineSpec) ->
     )
     if packed:
         yield from _offer_floats(prepared, spec, unsure or packed)
+
+
+def _list_unsure(plan: BuildPlan) -> list[str]:
+    """Return the variables of which a value may have no counterpart in the packing of others."""
+    return [
+        array.source_path
+        for array, hybrid in _list_hybrids(plan)
+        if max_error(hybrid) is not None
+        and not all(holds(hybrid.target, each) for each in hybrid.schemas)
+    ]
+
+
+def refuse_unsure(plan: BuildPlan, proposed: Mapping[str, Any]) -> None:
+    """Refuse a plan that would let values be packed anew, if a proposal asks for that.
+
+    Raises:
+        CombineError: A value may have no counterpart, so that a build with the proposal would stop.
+    """
+    if proposed.get("on_mismatch") == "native" and (unsure := _list_unsure(plan)):
+        names = list_names(unsure, _NAMED)
+        raise CombineError(
+            f"values of {names} may have no counterpart in the packing of other files",
+            fixes=[fix(f"all values of {names} as floats", float_variables=unsure)],
+        )
 
 
 def offer_rectilinear(

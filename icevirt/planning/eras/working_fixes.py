@@ -20,6 +20,7 @@ from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
 from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
+from icevirt.planning.eras.report import refuse_unsure
 from icevirt.planning.losses import Measured, sort_by_loss, with_loss_of
 from icevirt.planning.remedies import together
 from icevirt.remedy_notation import join, name_of, write_code, write_remedy
@@ -111,6 +112,7 @@ class _Trials:
                     continue
                 self._left -= 1
                 plan = self._plan(*applied)
+                refuse_unsure(plan, each.arguments.get("combine_options", {}))
             except IcevirtError as later:
                 if later.what != error.what and applied is not None:
                     left = left or later

@@ -25,6 +25,7 @@ from icevirt.archive.schema import DURATION, ArraySchema
 from icevirt.model import paths
 from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of, same_numbers
 from icevirt.planning.meaning.grid_mappings import are_no_codes, find_mappings, hold_attributes
+from icevirt.planning.measures import are_equal, factor_between
 from icevirt.planning.normal_form import differences
 from icevirt.planning.times.calendars import REFORM, SINCE_REFORM
 from icevirt.planning.times.instants import InexactError
@@ -32,6 +33,8 @@ from icevirt.planning.times.targets import LabelGroup, declare, storage_of
 from icevirt.planning.times.units import missing_of, units_to_count
 
 _MOST = 1000  # ways to store an array that are looked at
+_READ = 16  # values that are read for one array
+_UNITS = "attribute units"
 _NUMBERED = {"data type", *(f"attribute {name}" for name in PACKING)}
 _COUNTED = {*_NUMBERED, *(f"attribute {name}" for name in ("units", "calendar", "dtype"))}
 _SAME = "means the same"
@@ -58,6 +61,7 @@ def say_alike(facts: CatalogFacts, alike: frozenset[str]) -> CatalogFacts:
     codes = arrays.digest.codes.astype(np.int64)
     codes[is_alike[arrays.path.codes]] = len(arrays.digest.values)
     digest = Coded(codes, (*arrays.digest.values, _SAME)).compact()
+    alike |= facts.alike
     return replace(facts, arrays=replace(arrays, digest=digest), alike=alike)
 
 
@@ -72,7 +76,7 @@ def _find_alike(facts: CatalogFacts, dimensions: frozenset[str]) -> Iterator[str
         name, own = arrays.path.values[path], _dimensions_of(arrays, codes[0])
         if not 1 < len(codes) <= _MOST or not dimensions.isdisjoint(own):
             continue
-        stored = _stored_ways(arrays, path)
+        stored = _stored_ways(facts, path)
         if {each.schema.dimension_names for each in stored} != {own}:
             continue
         is_label = own in {(), (paths.name(name),)} and all(each.schema.whole for each in stored)
@@ -98,18 +102,30 @@ class _Stored:
     values: NDArray[Any] | None  # None where the scan did not keep them
 
 
-def _stored_ways(arrays: ArrayColumns, path: int) -> list[_Stored]:
-    """Return the ways in which files store an array, in the order of the files."""
+def _stored_ways(facts: CatalogFacts, path: int) -> list[_Stored]:
+    """Return the ways in which files store an array, in the order of the files.
+
+    A few single values that the scan did not keep are read now: a grid mapping may have an axis.
+    """
+    arrays = facts.arrays
     rows = np.flatnonzero(arrays.path.codes == path)
     pair = np.stack([arrays.schema.codes[rows], arrays.digest.codes[rows]], axis=1)
     first = np.sort(rows[np.unique(pair, axis=0, return_index=True)[1]]).tolist()
+
+    def values(row: int, count: int) -> NDArray[Any] | None:
+        known = arrays.labels.get(row) if arrays.digest[row] else None
+        is_small = count == 1 and json.loads(arrays.shape[row]) and len(first) <= _READ
+        if known is not None or not is_small or facts.values is None:
+            return known
+        own = arrays.path if arrays.own_path is None else arrays.own_path
+        return facts.values(facts.url_of(row), own[row])
+
+    counts = [prod(json.loads(arrays.shape[row])) for row in first]
     return [
         _Stored(
-            schema=ArraySchema.loads(arrays.schema[row]),
-            count=prod(json.loads(arrays.shape[row])),
-            values=arrays.labels.get(row) if arrays.digest[row] else None,
+            schema=ArraySchema.loads(arrays.schema[row]), count=count, values=values(row, count)
         )
-        for row in first
+        for row, count in zip(first, counts, strict=True)
     ]
 
 
@@ -139,6 +155,14 @@ def _means(one: _Stored, other: _Stored) -> bool:
             for each in (one, other)
         ]
         return shown[0].shape == shown[1].shape and bool(same_numbers(*shown).all())
+    if _UNITS in unlike and unlike <= {_UNITS, *_NUMBERED}:
+        said = [each.schema.attributes.values.get("units") for each in (one, other)]
+        if (factor := factor_between(*said)) is not None:
+            floats = [
+                decode(np.asarray(each.values), packing_of(each.schema.attributes)).astype("f8")
+                for each in (one, other)
+            ]
+            return are_equal(floats[0], floats[1], factor)
     if not unlike <= _COUNTED:
         return False
     instants = [_instants(each) for each in (one, other)]

@@ -53,6 +53,7 @@ from icevirt.planning.equality import same_values
 from icevirt.planning.meaning.grid_mappings import are_no_codes, find_mappings
 from icevirt.planning.meaning.index_shifts import is_shifted
 from icevirt.planning.meaning.local_indices import LocalIndex, Variable, indices_among
+from icevirt.planning.measures import are_equal, factor_between
 from icevirt.planning.times.instants import InexactError, recode
 from icevirt.planning.times.units import bounds_of, missing_of, units_to_count
 from icevirt.repo.commits.validation import any_grid
@@ -128,8 +129,14 @@ class Meaning:
         packing = self._packing(path, mine.dtype)
         other = packing_of(self._correct(own))
         if mine.dtype == theirs.dtype and same_packing(packing, other):
-            return same_values(mine, theirs)
-        return same_values(decode(mine, packing), decode(theirs, other))
+            one, two = mine, theirs
+        else:
+            one, two = decode(mine, packing), decode(theirs, other)
+        said = open_array(self._session, path).zarr.attrs.get("units")
+        factor = factor_between(self._correct(own).values.get("units"), said)
+        if factor in (None, 1) or units_to_count({"units": said}) is not None:  # was recoded
+            return same_values(one, two)
+        return are_equal(two.astype(np.float64), one.astype(np.float64), factor)
 
     def is_nothing(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str

@@ -30,6 +30,7 @@ _CERTAIN = 16  # requests given up in a row that are no accident of one object
 _REST = 1.0  # seconds in which a server is not asked at all
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _SLOWER = ("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "ServerBusy")
+_THROTTLES = ("SlowDown", "ServerBusy")
 _SLOW = "RequestTimeout"  # with status 400, on S3
 # not the numbers of the `random` module: programs that seed these want them undisturbed, and
 # processes that seed them alike would wait alike
@@ -60,6 +61,7 @@ class Server:
     given_up: int = 0  # requests in a row, each after all patience or as the server seemed down
     failure: StorageError | None = None  # of the last one
     rest_until: float = 0.0
+    throttled: int = 0  # requests that are sent again because it asked for fewer
 
     @property
     def is_down(self) -> bool:
@@ -135,6 +137,7 @@ class RetryState[B: Retryable]:
             server.gave_up(failure, now - self._begin)
             raise failure
         self._failed += 1
+        server.throttled += is_throttle(error)
         self.bucket = self.bucket.once()
         self._begin = now + pause
         return pause
@@ -187,6 +190,11 @@ def on_store[T](bucket: Retryable, url: str, act: Callable[[Any], T]) -> T:
         if is_refusal(error):
             bucket.note_vain_renewal()
         raise
+
+
+def is_throttle(error: StorageError) -> bool:
+    """Say whether a server asks for fewer requests."""
+    return error.facts.get("status") in (429, 503) or error.facts.get("reason") in _THROTTLES
 
 
 def _may_pass(error: StorageError) -> bool:

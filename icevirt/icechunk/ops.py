@@ -23,7 +23,6 @@ class GCSummary(Shown, garbage_collection.GCSummary):
     """What was deleted, or would be deleted, and what the storage refused to delete."""
 
     attributes_deleted = 0  # the format has no files of attributes
-    throttled_batches = 0  # one that goes on being throttled after a minute is a failure
 
     _home = "icechunk.ops"
 
@@ -34,6 +33,11 @@ class GCSummary(Shown, garbage_collection.GCSummary):
             " skipped_phases"
         )
         return {name: getattr(self, name) for name in names.split()}
+
+    @property
+    def throttled_batches(self) -> int:
+        """How many requests were repeated because the storage asked for fewer."""
+        return self.throttled
 
     @property
     def objects_failed_to_delete(self) -> int:

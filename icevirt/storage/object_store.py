@@ -32,7 +32,7 @@ from icevirt.connect.credentials.common import Credentials, Refreshable
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.connect.library import UNREADABLE, ask, obstore, refusal_by_status
 from icevirt.connect.options import config_of
-from icevirt.connect.retry import RetryState, jitter, patiently
+from icevirt.connect.retry import SERVERS, RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.connect.urls import Address
 from icevirt.errors import (
@@ -333,6 +333,12 @@ class ObjectStorage(ObjectReading):
             return Written(version)
         raise AssertionError
 
+    @property
+    def throttled(self) -> int:
+        """How many requests of this process were sent again, as the store asked for fewer."""
+        found = SERVERS.get(self._bucket.once())
+        return 0 if found is None else found.throttled
+
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
         self._delete_keys([self._key(path)])
@@ -352,7 +358,8 @@ class ObjectStorage(ObjectReading):
             self._delete_one_by_one(doomed)
             return
         try:
-            patiently(self._bucket, self.url, lambda store: obstore().delete(store, [*doomed]))
+            bucket = self._bucket.once()  # so that each throttle is counted
+            patiently(bucket, self.url, lambda store: obstore().delete(store, [*doomed]))
         except ObjectNotFoundError:  # another process deletes here too
             if len(doomed) > 1:
                 for key in doomed:

@@ -51,6 +51,7 @@ class GCSummary:
     chunks_deleted: int = 0
     bytes_by_kind: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     refused: int = field(default=0, compare=False, repr=False)  # objects that the storage kept
+    throttled: int = field(default=0, compare=False, repr=False)  # requests that were repeated
     reasons: tuple[str, ...] = field(default=(), compare=False, repr=False)
     left_out: tuple[str, ...] = field(default=(), compare=False, repr=False)  # kinds, therefore
 
@@ -76,6 +77,7 @@ class Deletion(NamedTuple):
     freed: int = 0  # bytes
     refused: int = 0
     reasons: tuple[str, ...] = ()
+    throttled: int = 0
 
     def plus(self, other: Deletion) -> Deletion:
         """Return both, with a few of the reasons."""
@@ -85,6 +87,7 @@ class Deletion(NamedTuple):
             self.freed + other.freed,
             self.refused + other.refused,
             reasons,
+            self.throttled + other.throttled,
         )
 
 
@@ -183,6 +186,7 @@ def collect(
         bytes_by_kind={_WORDS.get(name, name): each.freed for name, each in done.items()},
         refused=total.refused,
         reasons=total.reasons,
+        throttled=total.throttled,
         left_out=tuple(name for name in names if name not in done),
         **{f"{name}_deleted": each.number for name, each in done.items()},
     )
@@ -239,6 +243,7 @@ def _delete(
 ) -> Deletion:
     done = Deletion()
     for going, sizes in batches:
+        before = getattr(assets.storage, "throttled", 0)  # disks never do
         left: set[str] = set()
         reasons: tuple[str, ...] = ()
         if going and not dry_run:
@@ -249,7 +254,9 @@ def _delete(
                 if not left:  # another process deletes here too
                     reasons = ()
         gone = [key for key in going if path(key) not in left]
-        done = done.plus(Deletion(len(gone), sum(sizes[key] for key in gone), len(left), reasons))
+        freed = sum(sizes[key] for key in gone)
+        throttled = getattr(assets.storage, "throttled", 0) - before
+        done = done.plus(Deletion(len(gone), freed, len(left), reasons, throttled))
     return done
 
 

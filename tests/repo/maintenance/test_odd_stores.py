@@ -9,6 +9,7 @@ import zarr
 
 import icevirt
 from icevirt import icechunk
+from icevirt.connect import retry
 from icevirt.errors import StorageError
 from icevirt.storage.memory import MemoryStorage
 from servers.faults import refused
@@ -107,3 +108,38 @@ def test_a_snapshot_goes_when_its_file_is_old_by_the_clock_of_the_storage():
     assert repo.garbage_collect(now).snapshots_deleted == 0
     assert len(repo.inspect_repo_info()["snapshots"]) == 4
     assert len([*storage.list("snapshots")]) == 4
+
+
+@pytest.mark.parametrize("how", ["of a request", "of keys", "alone"])
+def test_throttles_are_waited_for_and_counted(strict_s3, how, monkeypatch):
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.01)
+    repo, now = garbage(strict_s3.place.icevirt())
+    busy = refused(503, "SlowDown")
+    if how == "of a request":
+        strict_s3.rules.add(busy, method="POST", target="delete", times=3)
+    elif how == "alone":
+        strict_s3.rules.add(refused(501), method="POST", target="delete", times=99)
+        strict_s3.rules.add(busy, method="DELETE", times=3)
+    else:
+        asked = [0]
+
+        def refuse_twice(name):
+            asked[0] += "/chunks/" in name
+            return "SlowDown" if "/chunks/" in name and asked[0] <= 2 else ""
+
+        monkeypatch.setattr(strict_s3.cloud, "_refusal_of", refuse_twice)
+    found = repo.garbage_collect(now)
+    assert (found.snapshots_deleted, found.chunks_deleted) == (3, 12)
+    assert found.throttled_batches >= 1
+    assert not found.delete_errors
+    assert repo.garbage_collect(now).throttled_batches == 0
+
+
+def test_a_store_that_goes_on_throttling_is_given_up_with_the_reason(strict_s3, monkeypatch):
+    monkeypatch.setattr(retry, "TOTAL", 0.5)
+    repo, now = garbage(strict_s3.place.icevirt())
+    strict_s3.cloud.keep("/chunks/", "SlowDown")
+    found = repo.garbage_collect(now)
+    assert (found.objects_failed_to_delete, found.chunks_deleted) == (12, 0)
+    assert "SlowDown" in found.delete_errors[0]
+    assert found.throttled_batches >= 1

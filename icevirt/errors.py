@@ -259,6 +259,10 @@ class UnauthorizedError(InvalidInputError, code="unauthorized"):
     """A virtual chunk lies outside the prefixes this session was authorized to read."""
 
 
+class RefNameError(InvalidInputError):
+    """No branch or tag can have this name."""
+
+
 class InvalidKeyError(InvalidInputError):
     """A key is none of a Zarr hierarchy; correct it."""
 
@@ -509,6 +513,10 @@ class StorageError(IcevirtError, code="storage"):
 
 class NoBucketError(StorageError):
     """There is no bucket of this name."""
+
+
+class RedirectError(StorageError):
+    """A server that should redirect to a storage does not answer, or leads to none."""
 
 
 class ClockError(StorageError):

@@ -14,7 +14,7 @@ from urllib.request import HTTPRedirectHandler, build_opener
 
 from icevirt.connect.credentials.common import Anonymous, Credentials, FromEnv
 from icevirt.connect.options import TIGRIS, TIGRIS_HEADERS
-from icevirt.errors import InvalidInputError, StorageError
+from icevirt.errors import InvalidInputError, RedirectError
 from icevirt.icechunk._shims.classes import guard
 from icevirt.icechunk._shims.configuration import (
     ObjectStoreConfig,
@@ -357,10 +357,47 @@ hf_storage = _keep_signature(constructors.hf_storage)
 def redirect_storage(base_url: str) -> Storage:
     """Return the storage that a web server redirects to, to read from without credentials.
 
+    The server is asked when the storage is used first.
+
     Raises:
-        InvalidInputError: It leads to none, or to a kind that is not read.
-        StorageError: The server does not answer.
+        InvalidInputError: It is not a URL.
     """
+    if "://" not in base_url:
+        raise InvalidInputError(
+            "this is not a URL", do="Write it like https://host/repository.", url=base_url
+        )
+    return cast("Storage", _Redirect(base_url))
+
+
+class _Redirect(NamedStorage):
+    _type = "redirect"
+
+    def __init__(self, url: str) -> None:
+        self._asked = url
+        self._found: Storage | None = None
+
+    def _show_fields(self) -> Mapping[str, Any]:
+        return {"type": self._type, "url": self._asked}
+
+    def resolve(self) -> Storage:
+        """Return the storage that the server names now, the first time."""
+        if self._found is None:
+            self._found = _follow(self._asked)
+        return self._found
+
+    def get_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Return an object and its version."""
+        found: tuple[bytes, Version] = cast("Any", self.resolve()).get_versioned(path)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.resolve(), name)
+
+
+def _follow(base_url: str) -> Storage:
+    """Return the storage that a web server redirects to. Raises ``StorageError``."""
     url = base_url
     for _ in range(_MOST_REDIRECTS):
         if urlsplit(url).scheme not in ("http", "https"):
@@ -368,7 +405,7 @@ def redirect_storage(base_url: str) -> Storage:
         url = urljoin(url, _location(url))
     at = urlsplit(url)
     if at.scheme not in ("s3", "gs", "gcs"):
-        raise InvalidInputError(
+        raise RedirectError(
             "this server redirects to no storage that can be read",
             do="Open the storage that it leads to by its own URL.",
             url=base_url,
@@ -392,7 +429,5 @@ def _location(url: str) -> str:
         if location := error.headers.get("Location"):
             return str(location)
     except OSError as error:
-        raise StorageError("the server does not answer", do="Try again.", url=url) from error
-    raise InvalidInputError(
-        "this server does not redirect to a storage", do="Check the URL.", url=url
-    )
+        raise RedirectError("the server does not answer", do="Try again.", url=url) from error
+    raise RedirectError("this server does not redirect to a storage", do="Check the URL.", url=url)

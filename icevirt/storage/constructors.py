@@ -41,6 +41,7 @@ def storage_of(root: StorageLike, options: Mapping[str, Any] | None = None) -> S
         if is_url(text) and not text.startswith("file://"):
             return _storage_at(text, options or {})
         root = LocalStorage(text)
+    root = root.resolve() if hasattr(root, "resolve") else root  # a server knows which it is
     if not hasattr(root, "get_versioned"):
         raise InvalidInputError(
             "this is not a storage",

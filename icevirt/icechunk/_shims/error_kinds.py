@@ -122,6 +122,7 @@ KINDS: dict[type[errors.IcevirtError], tuple[str, ErrorKind]] = {
     errors.NothingListedError: ("InvalidInputError", _K.UNKNOWN),
     errors.ArgumentError: ("InvalidInputError", _K.UNKNOWN),
     errors.NaiveTimeError: ("InvalidInputError", _K.UNKNOWN),
+    errors.RefNameError: ("InvalidInputError", _K.INVALID_REF_NAME),
     errors.InvalidKeyError: ("InvalidInputError", _K.INVALID_KEY),
     errors.InvalidPathError: ("InvalidInputError", _K.INVALID_PATH),
     errors.ChunkIndexError: ("InvalidInputError", _K.INVALID_CHUNK_INDEX),
@@ -180,6 +181,7 @@ KINDS: dict[type[errors.IcevirtError], tuple[str, ErrorKind]] = {
     errors.MoveParentNotGroupError: ("SessionStateError", _K.MOVE_DESTINATION_PARENT_NOT_GROUP),
     # storage
     errors.StorageError: ("StorageError", _K.OBJECT_STORE),
+    errors.RedirectError: ("StorageError", _K.BAD_REDIRECT),
     errors.NoBucketError: ("StorageError", _K.OBJECT_STORE),
     errors.NotListableError: ("StorageError", _K.OBJECT_STORE),
     errors.ObjectNotFoundError: ("StorageError", _K.OBJECT_NOT_FOUND),

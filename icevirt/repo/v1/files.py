@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
-from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
+from icevirt.errors import FormatError, ObjectNotFoundError, RefNameError
 from icevirt.ids import ObjectId12
 from icevirt.model import updates as kinds
 from icevirt.model.config.document import refuse_unconditional
@@ -176,7 +176,7 @@ class V1Files:
     def _refuse_name(self, kind: str, name: str) -> None:
         """Refuse what the official client refuses, or lists wrongly and then fails on."""
         if "/" in name or self._path(kind, name) != f"{FOLDER}/{kind}.{name}/{_REF}":
-            raise InvalidInputError(
+            raise RefNameError(
                 "V1 repositories cannot have a branch or tag of this name",
                 do="Choose one of letters, digits and -_. for example, or upgrade the repository.",
                 **{kind: name},

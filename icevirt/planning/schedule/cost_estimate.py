@@ -129,11 +129,12 @@ def _warn(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
     if small:
         yield (
             f"chunks of {list_names(small, _SHOWN)} hold less than 10 KiB on average: a reader"
-            " spends its time on requests. If they are read often, rewrite the files with larger"
-            " chunks (nccopy -c)"
+            " spends its time on requests. If they are read often, store larger ones"
+            " (icevirt materialize --chunks), or rewrite the files"
         )
     if large:
         yield (
             f"chunks of {list_names(large, _SHOWN)} hold more than 256 MiB: a reader loads a whole "
-            "chunk to read one point. Rewrite the files with smaller chunks (nccopy -c)"
+            "chunk to read one point. Store smaller ones (icevirt materialize --chunks), or "
+            "rewrite the files"
         )

@@ -172,7 +172,7 @@ def test_a_redirect_leads_to_a_storage_and_no_credentials_to_it(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "not-for-strangers")
     with HTTPServer(("127.0.0.1", 0), Redirecting) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+        url = f"http://127.0.0.1:{server.server_port}/"
         assert str(ours.redirect_storage(url)) == str(official.redirect_storage(url))
         found = ours.redirect_storage(url).resolve()
         server.shutdown()

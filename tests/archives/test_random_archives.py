@@ -113,6 +113,18 @@ FOUND = {
     "durations in three units": {"lengths": (2, 2, 2), "durations": "mixed"},
     "two groups whose dimensions have other lengths": {"lengths": (1, 3), "grouped": "other"},
     "numbers of steps within the file": {"along": "none", "index": "1"},
+    "numbers of steps in eras": {"lengths": (1, 2), "along": "none", "index": "1", "zlib": True},
+    "bounds of single times that count from other dates": {
+        "lengths": (1, 1),
+        "bounds": True,
+        "scalar_time": "all",
+        "other_units": "reference",
+    },
+    "two variables of a step whose time is a scalar": {
+        "lengths": (1, 1, 1),
+        "split": True,
+        "scalar_time": "all",
+    },
     "single steps among others": {"lengths": (1, 3, 1), "scalar_time": "some"},
 }
 

@@ -33,7 +33,8 @@ from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.hints import find_limits
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import plan_array
-from icevirt.planning.combine.prepare import PreparedFacts, coordinate
+from icevirt.planning.combine.prepare import PreparedFacts
+from icevirt.planning.combine.stacking import coordinate
 from icevirt.planning.combine.tolerance import offer_tolerance
 from icevirt.planning.combine.variables import members_of, place_in_cells, without_repeats
 from icevirt.planning.containers import containers_for

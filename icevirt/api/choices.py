@@ -157,6 +157,7 @@ def scanner_options(scan: ScanOptions, **combining: Any) -> ScannerOptions:
         scanner=scan.scanner,
         allow_references_to=names(scan.allow_references_to),
         policy=rules_of(scan.variable_policy),
+        sidecar=scan.sidecar,
         **combining,
     )
 

@@ -86,7 +86,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Sources": (
         *("--file", "--recipe", "--catalog", "--source-group", "--variable", "--drop-variable"),
         *("--variables",),
-        *("--asset", "--scanner", "--since", "--settle", "--replaces", "--rescan"),
+        *("--asset", "--scanner", "--sidecar", "--since", "--settle", "--replaces", "--rescan"),
         *("--rescan-changed", "--update"),
     ),
     "Combining": (

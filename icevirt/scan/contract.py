@@ -40,6 +40,14 @@ class Policy(StrEnum):
     inline = "inline"  # read and stored, in one chunk
 
 
+class SidecarUse(StrEnum):
+    """Whether a file that lists what is in another one is read in its place."""
+
+    auto = "auto"  # where there is one
+    require = "require"  # a file without one is an error
+    ignore = "ignore"
+
+
 type PolicyLike = str | Mapping[str, str]
 
 
@@ -172,6 +180,7 @@ class ScannerOptions(CombineHints):
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory.
         policy: Patterns of variables and their policies; see `icevirt.scan.contract`.
+        sidecar: Whether the list of messages beside a file of GRIB is used, a `SidecarUse`.
         share: The share of the file to scan, if several tasks share it. Only a `Divisible` scanner
             gets one.
     """
@@ -183,6 +192,7 @@ class ScannerOptions(CombineHints):
     scanner: str = ""
     allow_references_to: tuple[str, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
+    sidecar: str = SidecarUse.auto.value
     share: Share | None = field(default=None, hash=False)
 
     def policy_of(self, path: str) -> Policy:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from icevirt.archive.options import Names, Option, Options, count
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
-from icevirt.scan.contract import PolicyLike, rules_of
+from icevirt.scan.contract import PolicyLike, SidecarUse, rules_of
 from icevirt.scan.registry import is_installed, unknown_scanner
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
@@ -63,6 +63,15 @@ def _scanner(given: Any) -> str:
     if given and ":" not in given and not is_installed(given):
         raise unknown_scanner(given)
     return given
+
+
+def _sidecar(given: Any) -> str:
+    known = [each.value for each in SidecarUse]
+    if given not in known:
+        raise InvalidInputError(
+            "no way to use sidecars", do=f"Pass one of {', '.join(known)}.", given=given
+        )
+    return str(given)
 
 
 def _policy(given: Any) -> PolicyLike:
@@ -171,6 +180,15 @@ class ScanOptions(Options):
             " HDF5."
         ),
     ] = ()
+    sidecar: Annotated[
+        str,
+        Option(
+            "Whether the list of messages beside a file of GRIB (.idx, .index) is read in place of"
+            " the headers of all messages. auto: where there is one; require: a file without one"
+            " is bad; ignore: never.",
+            _sidecar,
+        ),
+    ] = SidecarUse.auto.value
     asset: Annotated[
         str | None,
         Option("Which asset of STAC items is the file; by default the one with the role data."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -11,13 +12,17 @@ from numpy.typing import NDArray
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.paths import node_name
-from icevirt.scan.contract import ByteSource
+from icevirt.remedy_notation import write_option, write_remedy
+from icevirt.scan.contract import ByteSource, SidecarUse
+from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.grib import by_eccodes
+from icevirt_scanners.grib.by_sidecar import read_by_sidecar
 from icevirt_scanners.grib.cube import Cube, make_cube
 from icevirt_scanners.grib.grids import Grid, read_grid
 from icevirt_scanners.grib.octets import UnreadGridError
 from icevirt_scanners.grib.products import Products, read_products
 from icevirt_scanners.grib.sections import DamagedMessageError, EditionError, Fields, read_file
+from icevirt_scanners.grib.sidecars import SidecarError, find_sidecar
 from icevirt_scanners.grib.variables import VariableKey, Variables, find_variables
 
 
@@ -82,16 +87,29 @@ class DescribedFile:
         )
 
 
-def describe_file(source: ByteSource) -> DescribedFile:
-    """Read the headers of a file.
+def describe_file(
+    source: ByteSource, sidecar: SidecarUse = SidecarUse.ignore, allowed: Iterable[str] = ()
+) -> DescribedFile:
+    """Read the headers of a file, or its sidecar.
 
     Raises:
-        ScanError: It is damaged.
+        ScanError: It is damaged, or its sidecar contradicts it or is missing.
         UnsupportedError: It is of another edition.
     """
     url = source.file.url
     try:
-        return DescribedFile.of(read_file(source))
+        with Elsewhere(source, allowed) as beside:
+            return DescribedFile.of(_read_fields(source, sidecar, beside))
+    except SidecarError as error:
+        raise ScanError(
+            f"the sidecar contradicts its file: {error}",
+            do=write_remedy(
+                "Fetch both again, or read the headers of all messages: ",
+                write_option("sidecar", "ignore"),
+                ".",
+            ),
+            file=url,
+        ) from error
     except EditionError as error:
         raise UnsupportedError(
             f"{error.what}: GRIB 2 is read only",
@@ -108,6 +126,14 @@ def describe_file(source: ByteSource) -> DescribedFile:
             message=error.message,
             offset=error.offset,
         ) from error
+
+
+def _read_fields(source: ByteSource, use: SidecarUse, beside: Elsewhere) -> Fields:
+    if use is SidecarUse.ignore:
+        return read_file(source)
+    found = find_sidecar(source, beside, required=use is SidecarUse.require)
+    fields = None if found is None else read_by_sidecar(source, found)
+    return read_file(source) if fields is None else fields
 
 
 def path_of(key: VariableKey) -> str:

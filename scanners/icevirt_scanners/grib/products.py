@@ -22,6 +22,9 @@ NO_MEMBER = -1
 _MISSING = 0xFFFFFFFF
 # seconds of a unit of time (table 4.4); months and years have no length
 _UNITS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1, 14: 900, 15: 1800}
+UNITS = np.zeros(256, np.int64)
+"""Seconds of each unit of time, 0 where it has no length."""
+UNITS[list(_UNITS)] = list(_UNITS.values())
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - GRIB has no other times than UTC
 
 
@@ -216,9 +219,7 @@ def _unit(
     codes: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], dict[int, str]]:
     """Return seconds of units of time, and the rows whose unit has no length."""
-    seconds = np.zeros(256, np.int64)
-    seconds[list(_UNITS)] = list(_UNITS.values())
-    found = seconds[codes]
+    found = UNITS[codes]
     odd = np.nonzero(found == 0)[0].tolist()
     return found, {int(rows[at]): f"steps in units of code {int(codes[at])}" for at in odd}
 

@@ -21,7 +21,7 @@ from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.remedy_notation import write_option, write_remedy
-from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
+from icevirt.scan.contract import ByteSource, Policy, ScannerOptions, SidecarUse
 from icevirt.scan.values import read
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.encoding import hash_values
@@ -229,7 +229,7 @@ class GribScanner:
                 group=options.group,
             )
         context = ScanContext.of(source, options)
-        held = describe_file(source)
+        held = describe_file(source, SidecarUse(options.sidecar), options.allow_references_to)
         for offset, length in held.fields.between[:1]:
             text = f"{len(held.fields.between)} runs of bytes are no message, the first of"
             context.warn(paths.ROOT, "bytes-between", f"{text} {length} bytes at {offset}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,13 +146,15 @@ def find_variables(products: Products) -> Variables:
     own = np.zeros(len(first), np.int64)
     for at in np.argsort(first).tolist():
         row = int(rows[first[at]])
-        key = _key(columns[row].tolist(), products, row)
+        level = float(products.level[row])
+        key = _key(tuple(columns[row].tolist()), None if np.isnan(level) else level)
         own[at] = numbers.setdefault(key, len(numbers))
     of[rows] = own[number.reshape(-1)]
     return Variables(keys=tuple(numbers), of=of)
 
 
-def _key(values: list[int], products: Products, row: int) -> VariableKey:
+@lru_cache(1 << 14)  # files of an archive say mostly the same
+def _key(values: tuple[int, ...], level: float | None) -> VariableKey:
     facts = dict(zip(FACTS, values, strict=False))
     window, from_reference, has_members = values[len(FACTS) :]
     parameter = name_parameter(
@@ -161,11 +164,10 @@ def _key(values: list[int], products: Products, row: int) -> VariableKey:
         facts,
         old=is_old(facts["center"], facts["subcenter"], facts["tables"]),
     )
-    level = float(products.level[row])
     is_layer = facts["t2"] != 255 and "t2" not in parameter.conditions
     if is_layer:  # the tables mean a single level
         parameter = _without(parameter, "t1", "v1")
-    has_value = facts["t1"] in _WITH_VALUE and not np.isnan(level)
+    has_value = facts["t1"] in _WITH_VALUE and level is not None
     has_one = "v1" in parameter.conditions
     step_type = _STATISTICS.get(facts["stat"], f"stat{facts['stat']}")
     return VariableKey(

@@ -1,0 +1,132 @@
+"""Messages a second that are described: by headers and by sidecar, beside other tools.
+
+    python bench/scan_grib.py [messages] [points] [rounds]
+
+A file of `messages` fields of a forecast (two parameters on pressure levels, several leads of one
+run would be several files) with `points` points along a row is written by ecCodes, and a sidecar
+as wgrib2 writes it. Medians of processor time in this process; each tool is warmed up by one file.
+VirtualiZarr, kerchunk and cfgrib are measured where they are installed.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import eccodes
+import numpy as np
+
+from icevirt.objects.source import LocalSource
+from icevirt.scan.contract import ScannerOptions
+from icevirt_scanners.grib.scanner import GribScanner
+
+NAMES = ("t", "u", "v", "q", "r", "w", "gh", "d")
+
+
+def write(path: Path, messages: int, points: int, lead: int) -> None:
+    """Write the fields of one lead, and the sidecar."""
+    handle = eccodes.codes_grib_new_from_samples("regular_ll_pl_grib2")
+    rows = points // 2
+    for key, value in {
+        "Ni": points,
+        "Nj": rows,
+        "latitudeOfFirstGridPointInDegrees": 90,
+        "latitudeOfLastGridPointInDegrees": -90,
+        "longitudeOfFirstGridPointInDegrees": 0,
+        "longitudeOfLastGridPointInDegrees": 360 - 360 / points,
+        "iDirectionIncrementInDegrees": 360 / points,
+        "jDirectionIncrementInDegrees": 180 / (rows - 1),
+        "dataDate": 20240101,
+        "forecastTime": lead,
+    }.items():
+        eccodes.codes_set(handle, key, value)
+    values = np.random.default_rng(lead).standard_normal(points * rows)
+    offset, lines = 0, []
+    with path.open("wb") as file:
+        for number in range(messages):
+            name, level = NAMES[number % len(NAMES)], 1 + number // len(NAMES)
+            eccodes.codes_set(handle, "shortName", name)
+            eccodes.codes_set(handle, "level", level)
+            if not number:
+                eccodes.codes_set_values(handle, values)
+            body = eccodes.codes_get_message(handle)
+            file.write(body)
+            when = f"d=2024010112:{name}:{level} mb:{lead} hour fcst:"
+            lines.append(f"{number + 1}:{offset}:{when}")
+            offset += len(body)
+    eccodes.codes_release(handle)
+    Path(f"{path}.idx").write_text("\n".join(lines) + "\n")
+
+
+def ours(sidecar: str) -> Callable[[Path], object]:
+    """Return what scans a file."""
+    options = ScannerOptions(sidecar=sidecar)
+    return lambda path: GribScanner().scan(LocalSource(str(path)), options)
+
+
+def gribberish(path: Path) -> object:
+    from gribberish.virtualizarr import GribberishParser
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import LocalStore
+
+    registry = ObjectStoreRegistry({"file://": LocalStore()})
+    return GribberishParser()(path.as_uri(), registry)
+
+
+def kerchunk(path: Path) -> object:
+    from kerchunk.grib2 import scan_grib
+
+    return scan_grib(str(path))
+
+
+def cfgrib(path: Path) -> object:
+    from cfgrib.messages import FileIndex, FileStream
+
+    keys = ["paramId", "typeOfLevel", "stepType", "dataDate", "dataTime", "endStep", "level:float"]
+    return FileIndex.from_fieldset(FileStream(str(path)), keys)
+
+
+def measure(call: Callable[[Path], object], paths: list[Path]) -> float | str:
+    """Return the median of seconds, or why there is none."""
+    try:
+        call(paths[0])
+        found = []
+        for path in paths[1:]:
+            begin = time.process_time()
+            call(path)
+            found.append(time.process_time() - begin)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:80]
+    return statistics.median(found)
+
+
+def main() -> None:
+    messages, points, rounds = (
+        int(given) if given else default
+        for given, default in zip([*sys.argv[1:], "", "", ""], (744, 360, 5), strict=False)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"f{lead:03d}.grib2" for lead in range(rounds + 1)]
+        for lead, path in enumerate(paths):
+            write(path, messages, points, lead)
+        print(f"{messages} messages, {paths[0].stat().st_size / 1e6:.1f} MB a file")
+        for name, call in {
+            "icevirt, by headers": ours("ignore"),
+            "icevirt, by sidecar": ours("require"),
+            "gribberish through VirtualiZarr": gribberish,
+            "kerchunk's scan_grib": kerchunk,
+            "cfgrib's index": cfgrib,
+        }.items():
+            found = measure(call, paths)
+            if isinstance(found, str):
+                print(f"{name:35} {found}")
+            else:
+                print(
+                    f"{name:35} {found * 1000:9.1f} ms {messages / found:12,.0f} messages a second"
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -179,7 +179,7 @@ def test_a_redirect_leads_to_a_storage_and_no_credentials_to_it(monkeypatch):
     later = ours.redirect_storage("http://127.0.0.1:1/x")  # nobody answers
     with pytest.raises(ours.StorageError) as caught:
         ours.Repository.open(later)
-    assert caught.value.kind.value == "bad-redirect"
+    assert caught.value.kind == "bad-redirect"
     assert found.url == "s3://bucket/some/prefix"
     assert found._bucket.credentials == ours.s3_anonymous_credentials()
 

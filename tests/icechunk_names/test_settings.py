@@ -254,7 +254,7 @@ def test_what_does_nothing_is_said_to_programs_that_ask(capsys):
         max_concurrent_requests=3, caching=ours.CachingConfig(num_chunk_refs=5)
     )
     assert {*find_unused(config.document)} == {"max_concurrent_requests", "caching.num_chunk_refs"}
-    ours.set_logs_filter("warn")
+    ours.set_logs_filter("info")
     try:
         ours.Repository.create(ours.in_memory_storage(), config)
     finally:

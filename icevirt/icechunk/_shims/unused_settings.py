@@ -36,9 +36,9 @@ UNUSED = {
 
 def log_unused(config: RepositoryConfig | None) -> None:
     """Write a line for each setting of a program that does nothing."""
-    if config is not None and logs.is_on("warn"):
+    if config is not None and logs.is_on("info"):
         for place in find_unused(config.document):
-            logs.log("warn", f"RepositoryConfig.{place} has no effect: {UNUSED[place]}")
+            logs.log("info", f"RepositoryConfig.{place} has no effect: {UNUSED[place]}")
 
 
 def find_unused(document: Mapping[str, Any], below: str = "") -> Iterator[str]:

@@ -44,7 +44,7 @@ GROUPS = {
 """Files by what their tests need; the first pattern that fits counts."""
 
 REASONS = {
-    r"test_can_read_old.*": (
+    r".*test_can_read_old.*": (
         "The repository itself names the server of its virtual chunks. icevirt sends credentials"
         " only to servers that the program names ([why](security.md)): pass `config` with the"
         " container, too."

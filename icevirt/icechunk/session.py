@@ -139,7 +139,9 @@ class Session(engine.Session):
     @property
     def store(self) -> IcechunkStore:
         """A zarr store over the session."""
-        return IcechunkStore(self, on_stale=self.on_stale)
+        made = IcechunkStore(self, on_stale=self.on_stale)
+        made._is_open = True  # noqa: SLF001 - as programs find icechunk's
+        return made
 
     async def chunk_coordinates(  # type: ignore[override]
         self, array_path: str, batch_size: int = 1000

@@ -94,10 +94,6 @@ class IcechunkStore(IcevirtStore):
     def _repr_html_(self) -> str:
         return as_html(repr(self))
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._is_open = True  # as programs find icechunk's
-
     async def exists(self, key: str) -> bool:
         """Return whether a value was written.
 

@@ -227,6 +227,7 @@ class ObjectReading:
         return Version(found or "")
 
 
+_METADATA = "x-amz-meta-"
 _one_by_one: set[Bucket] = set()
 """Buckets that are known to lack the request that deletes many objects."""
 
@@ -238,17 +239,25 @@ class ObjectStorage(ObjectReading):
     """The root is a prefix of a bucket."""
 
     _classes: Mapping[str, str] = MappingProxyType({})
+    _metadata: Mapping[str, str] = MappingProxyType({})  # of the user, stored with each object
     _least_multipart = _PART  # bytes of an object that is sent in parts
 
     def with_headers(self, headers: tuple[tuple[str, str], ...]) -> ObjectStorage:
         """Return the storage, with headers sent along with each request.
 
+        On S3 those of the user's metadata go along with what is written.
+
         Raises:
             InvalidInputError: One has to be signed, which the library does for its own only.
         """
-        if self._bucket.provider == "s3" and (
-            wrong := [name for name, _ in headers if name.lower().startswith("x-amz-")]
-        ):
+        is_s3, metadata = self._bucket.provider == "s3", dict(self._metadata)
+        sent: list[tuple[str, str]] = []
+        for name, value in headers:
+            if is_s3 and name.lower().startswith(_METADATA):
+                metadata[name.lower().removeprefix(_METADATA)] = value
+            else:
+                sent.append((name, value))
+        if is_s3 and (wrong := [name for name, _ in sent if name.lower().startswith("x-amz-")]):
             raise InvalidInputError(
                 "S3 takes headers that begin with x-amz- only if they are signed, which icevirt"
                 " does for its own only",
@@ -257,8 +266,8 @@ class ObjectStorage(ObjectReading):
                 headers=wrong,
             )
         made, before = copy.copy(self), self._bucket.options
-        options = replace(before, headers=(*dict([*before.headers, *headers]).items(),))
-        vars(made)["_bucket"] = replace(self._bucket, options=options)
+        options = replace(before, headers=(*dict([*before.headers, *sent]).items(),))
+        vars(made).update(_bucket=replace(self._bucket, options=options), _metadata=metadata)
         return made
 
     def with_settings(
@@ -286,7 +295,8 @@ class ObjectStorage(ObjectReading):
         """Return what is stored with an object."""
         folder = path.partition("/")[0] if "/" in path else ""
         found = self._classes.get(folder, self._classes.get(""))
-        return {"Storage-Class": found} if found else None
+        given = {**self._metadata, **({"Storage-Class": found} if found else {})}
+        return given or None
 
     def put(self, path: str, body: bytes) -> None:
         """Write an object, in parts where it is large; no reader ever sees half of it."""

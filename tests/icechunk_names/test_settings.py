@@ -146,6 +146,11 @@ def test_headers_go_along_unless_they_have_to_be_signed(strict_s3):
     config = ours.RepositoryConfig(storage=ours.StorageSettings(storage_class="STANDARD_IA"))
     write(ours.Repository.create(s3(ours, strict_s3, headers={"x-team": "1"}), config))
     assert {each for values in seen(strict_s3, "x-team").values() for each in values} == {"1"}
+    strict_s3.rules.requests.clear()
+    storage = s3(ours, strict_s3, write_headers={"X-Amz-Meta-Team": "a"})
+    write(pickle.loads(pickle.dumps(ours.Repository.open(storage))), "again")
+    found = seen(strict_s3, "x-amz-meta-team")
+    assert {each for (how, _), values in found.items() if how == "PUT" for each in values} == {"a"}
     with pytest.raises(InvalidInputError, match="only if they are signed"):
         s3(ours, strict_s3, write_headers={"X-Amz-Storage-Class": "STANDARD_IA"})
     kept = ours.tigris_storage(

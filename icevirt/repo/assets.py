@@ -133,7 +133,7 @@ class Assets:
         Raises:
             FormatError: Its bytes are not those that its name was made of.
         """
-        found: Manifest | None = self._cache.find(("written", key))
+        found = self.lookup.find_written(key)
         return found or self.decode_manifest(key, self.manifest_file(key, compares=True))
 
     def decode_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
@@ -276,9 +276,7 @@ class Assets:
         size = sum(chunk_tables.nbytes(table) for table in arrays.values())
         if size > _SMALL or any(each.locations.has_two_checksums() for each in arrays.values()):
             return
-        stored = {node: table for node, table in arrays.items() if len(table)}
-        self.lookup.keep(key, stored)
-        self._cache.put(("written", key), Manifest(id=key, arrays=stored), 0)
+        self.lookup.keep_written(key, {node: each for node, each in arrays.items() if len(each)})
 
     # -- with their weight -------------------------------------------------------------------
 

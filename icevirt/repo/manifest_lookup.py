@@ -97,6 +97,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 # what searching costs, in rows of a manifest that is decoded as a whole
 _PER_LOOKUP = 4000
 _PER_ROW = 10
+_OF_WRITTEN = 8  # what writers keep is this part of what is kept of decoded manifests
 _DECODED = 40  # bytes of a decoded row and its key, about
 _QUICK = 20_000  # references whose order is checked in less than a millisecond
 
@@ -147,6 +148,8 @@ class ManifestLookup:
     ) -> None:
         self._whole = cache
         self._searched = Cache(searched_bytes)
+        # of writers, which ask for the newest alone: each commit and each lost race makes others
+        self._written = Cache(cache.limit // _OF_WRITTEN)
         # manifests that were opened lately, with the memory that they would take when decoded
         self._lately = Cache(cache.limit)
         self._open = opened
@@ -159,17 +162,30 @@ class ManifestLookup:
             ObjectNotFoundError: Its file is gone.
             FormatError: Its file is damaged, or another manifest's.
         """
-        found: IndexedManifest = self._whole.get(("manifest", key), lambda: self._index(key))
+        found = self.find_held(key)
+        if found is None:
+            found = self._whole.get(("manifest", key), lambda: self._index(key))
         return found
 
     def keep(self, key: ObjectId12, arrays: Mapping[ObjectId8, ChunkTable]) -> None:
-        """Keep the tables of a manifest that was just written, as if they had been read."""
+        """Keep the tables of a manifest as if they had been read."""
         self._whole.put(("manifest", key), *_index(arrays))
+
+    def keep_written(self, key: ObjectId12, arrays: Mapping[ObjectId8, ChunkTable]) -> None:
+        """Keep the tables of a manifest that was just written, until others follow."""
+        self._written.put(key, *_index(arrays))
+
+    def find_written(self, key: ObjectId12) -> Manifest | None:
+        """Return a manifest that this process wrote lately."""
+        found: IndexedManifest | None = self._written.find(key)
+        if found is None:
+            return None
+        return Manifest(id=key, arrays={node: each.table for node, each in found.items()})
 
     def find_held(self, key: ObjectId12) -> IndexedManifest | None:
         """Return the tables of a manifest if they are in memory."""
         found: IndexedManifest | None = self._whole.find(("manifest", key))
-        return found
+        return self._written.find(key) if found is None else found
 
     def is_at_hand(self, key: ObjectId12, node: ObjectId8, rows: int) -> bool:
         """Say whether `find` looks up so many chunks in memory, in about a millisecond."""

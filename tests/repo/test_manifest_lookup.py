@@ -142,3 +142,18 @@ def test_what_a_commit_keeps_of_a_manifest_is_what_its_file_says(arrays, timed):
 def _timed(table):
     seconds = np.full(len(table.locations), 7, np.uint32)
     return replace(table, locations=replace(table.locations, last_modified=seconds))
+
+
+def test_a_writer_keeps_the_newest_of_its_manifests_and_forgets_those_before_them():
+    """Each commit replaces one, and each lost race leaves one that nothing names."""
+    assets = Assets(MemoryStorage(), cache_bytes=32 << 20)
+    keys = []
+    for start in range(60):
+        held = HeldObjects(assets.storage)
+        table = virtual_table(5_000, per_file=9).shift([start])
+        keys.append(assets.put_manifest({NODE: table}, held).id)
+    kept = [assets.lookup.find_written(key) is not None for key in keys]
+    assert kept == sorted(kept)
+    assert kept[-1]
+    assert 3 < sum(kept) < 30
+    assert assets.manifest_to_rewrite(keys[-1]).num_chunk_refs == 5_000

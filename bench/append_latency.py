@@ -4,8 +4,10 @@
 appends files one by one through a proxy that waits 58 ms before each answer, as a process that
 watches does: it lists the folder again and again. A line for each file: seconds from the moment the
 file was there until its commit was acknowledged, processor seconds of this process, bytes that the
-proxy passed on in either direction, and requests by kind. ``--references`` is how many the dataset
-has before, in arrays that lie in sparse files of at most 100,000 steps. ``--peer`` does the commits
+proxy passed on in either direction, and requests by kind; then seconds and requests until a reader
+that opens the repository anew has a value of the new file. ``--references`` is how many the dataset
+has before, in arrays that lie in sparse files of at most 100,000 steps. With ``--grib`` files are
+leads of a forecast in GRIB, a message for each array. ``--peer`` does the commits
 with icechunk's own client for comparison: it gets the locations of the chunks as arguments and
 reads no file.
 """
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--references", type=int, default=15_000)
     parser.add_argument("--files", type=int, default=12, help="that are appended")
     parser.add_argument("--latency", type=float, default=0.058, help="seconds before an answer")
+    parser.add_argument("--grib", action="store_true", help="files of GRIB, by ecCodes")
     parser.add_argument("--peer", action="store_true", help="measure icechunk's client, too")
     parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -69,16 +72,18 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     direct = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo")
     there = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="archive").store()
     steps = max(2, asked.references // asked.arrays)
+    write = write_messages if asked.grib else write_arrays
+    dimension, suffix = ("step", "grib2") if asked.grib else ("time", "h5")
     (folder / "first").mkdir()
     for at in range(0, steps, _PER_FILE):
         some = min(_PER_FILE, steps - at)
-        write(folder / "first" / f"{at:012}.h5", at, some, asked.arrays)
+        write(folder / "first" / f"{at:012}.{suffix}", at, some, asked.arrays)
     begin = time.perf_counter()
     times = 2 * 8 * steps  # bytes; the coordinate of 100 million steps is above the usual limit
     icevirt.build(
-        str(folder / "first"),
+        str(folder / "first" / f"*.{suffix}"),
         direct.icevirt(),
-        concat_dim="time",
+        concat_dim=dimension,
         executor="in-process",
         combine_options={"max_native_bytes": max(times, 2**28)},
     )
@@ -92,14 +97,14 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     }
     late = S3Place(endpoint=f"http://127.0.0.1:{proxy}", prefix="repo")
     repo = late.icevirt()
-    took, used = [], []
-    print("file  seconds  processor  flat  read  written  phases  requests")
+    took, used, read_in = [], [], []
+    print("file  seconds  processor  flat  read  written  phases  requests  reader")
     for number in range(asked.files):
-        write(folder / "next.h5", steps + number, 1, asked.arrays)
-        there.put(f"{number:06}.h5", (folder / "next.h5").read_bytes())
+        write(folder / "next", steps + number, 1, asked.arrays)
+        there.put(f"{number:06}.{suffix}", (folder / "next").read_bytes())
         asked_of(proxy)
         begin, spent = time.perf_counter(), time.process_time()
-        report = icevirt.append(f"s3://{BUCKET}/archive/", repo)
+        report = icevirt.append(f"s3://{BUCKET}/archive/*.{suffix}", repo)
         took.append(time.perf_counter() - begin)
         used.append(time.process_time() - spent)
         phases = {name: round(value, 2) for name, value in report.seconds.items()}
@@ -109,11 +114,22 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
             f"{number:4}  {took[-1]:.2f}  {used[-1]:.2f}  {report.flat}  "
             f"{read:,} B  {written:,} B  {phases}  "
             f"{sum(requests.values())} {requests}",
-            flush=True,
+            end="  ",
         )
+        begin = time.perf_counter()
+        places = [f"s3://{BUCKET}/archive/", f"file://{folder}/first/"]
+        with icevirt.open(repo, authorize_virtual_chunk_access=places) as opened:
+            name = next(name for name, each in opened.data_vars.items() if dimension in each.dims)
+            last = opened[name].isel({dimension: -1})
+            assert np.isfinite(last.values).any()
+            assert opened.sizes[dimension] == steps + number + 1
+        read_in.append(time.perf_counter() - begin)
+        print(f"{read_in[-1]:.2f}  {dict(asked_of(proxy).most_common())}", flush=True)
     print(
         f"median {statistics.median(took):.2f} s, most {max(took):.2f} s; "
-        f"processor median {statistics.median(used):.2f} s"
+        f"processor median {statistics.median(used):.2f} s; "
+        f"with a reader median {statistics.median(np.add(took, read_in)):.2f} s, "
+        f"most {np.add(took, read_in).max():.2f} s"
     )
     if asked.peer:
         peer(late, asked, steps)
@@ -159,7 +175,33 @@ def peer(late: S3Place, asked: Any, steps: int) -> None:
     )
 
 
-def write(path: Path, begin: int, steps: int, arrays: int) -> None:
+def write_messages(path: Path, begin: int, steps: int, arrays: int) -> None:
+    """Write leads of one run, a message for each parameter."""
+    import eccodes
+
+    handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
+    for key, value in {"Ni": 16, "Nj": 8, "jPointsAreConsecutive": 0, "dataDate": 20260101}.items():
+        eccodes.codes_set(handle, key, value)
+    for key, value in {
+        "FirstGridPointInDegrees": (70, 0),
+        "LastGridPointInDegrees": (0, 150),
+    }.items():
+        eccodes.codes_set(handle, f"latitudeOf{key}", value[0])
+        eccodes.codes_set(handle, f"longitudeOf{key}", value[1])
+    for key in "ij":
+        eccodes.codes_set(handle, f"{key}DirectionIncrementInDegrees", 10)
+    eccodes.codes_set_values(handle, np.arange(_WIDTH, dtype="f8"))
+    with path.open("wb") as file:
+        for lead in range(begin, begin + steps):
+            eccodes.codes_set(handle, "forecastTime", lead)
+            for number in range(arrays):
+                eccodes.codes_set(handle, "parameterCategory", 192 + number // 200)
+                eccodes.codes_set(handle, "parameterNumber", number % 200)
+                eccodes.codes_write(handle, file)
+    eccodes.codes_release(handle)
+
+
+def write_arrays(path: Path, begin: int, steps: int, arrays: int) -> None:
     """Write a file of arrays without compression; nothing but times takes room on the disk."""
     path.unlink(missing_ok=True)
     with h5py.File(path, "w", libver="latest") as file:

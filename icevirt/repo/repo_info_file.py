@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icevirt.errors import (
@@ -150,6 +151,10 @@ class RepoInfoFile:
         if (found := self.find()) is None:
             raise self._absence()
         return found
+
+    def known(self) -> RepoState:
+        """Return what was read last; read it where nothing was, or a format before V2."""
+        return self._last or self.read()
 
     def _absence(self) -> RepositoryNotFoundError:
         has_rooted_keys = getattr(self.storage, "has_rooted_keys", None)
@@ -402,6 +407,16 @@ class ClockCheck:
             return True
         passed = (looking - self._looked) * 1_000_000
         return abs(now - self._now - passed) > MOST_AHEAD / 2
+
+
+@lru_cache(256)
+def clock_check_of(url: str) -> ClockCheck:
+    """Return what compares the clocks for all datasets of a repository in this process.
+
+    One that watches an archive commits again and again, and would compare them each time.
+    """
+    del url
+    return ClockCheck()
 
 
 def refuse_read_only(info: RepoInfo) -> None:

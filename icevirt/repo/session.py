@@ -32,6 +32,7 @@ from icevirt.versioning import lookup
 
 if TYPE_CHECKING:  # a reader commits nothing
     from icevirt.model.config.document import RepositoryConfig
+    from icevirt.model.repo_info import RepoInfo
     from icevirt.repo.commits.change_set import ChangeSet
     from icevirt.repo.commits.commit import SessionCommit
     from icevirt.versioning.merge.conflicts import ConflictSolver
@@ -356,7 +357,30 @@ class Sessions:
             RefNotFoundError: There is no such branch or tag.
             SnapshotNotFoundError: No such snapshot, or none that old.
         """
-        info = self._head.read().info
+        return self._session_of(self._head.read().info, branch, tag, snapshot_id, as_of)
+
+    def session_as_opened(
+        self,
+        branch: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+    ) -> Session:
+        """Do as `readonly_session` just after the repository was opened, without another look.
+
+        The versions are those that were read last.
+        """
+        return self._session_of(self._head.known().info, branch, tag, snapshot_id, as_of)
+
+    def _session_of(
+        self,
+        info: RepoInfo,
+        branch: str | None,
+        tag: str | None,
+        snapshot_id: str | None,
+        as_of: datetime | None,
+    ) -> Session:
         key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
         return self._session_type(self._context(), self._assets.snapshot(key))
 

@@ -185,7 +185,7 @@ def _open(
         storage_of(root, storage_options) if storage_options else root,
         authorize_virtual_chunk_access=authorize_virtual_chunk_access,
     )
-    session = repository.readonly_session(
+    session = repository.session_as_opened(
         branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of
     )
     return {

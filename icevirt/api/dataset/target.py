@@ -45,7 +45,7 @@ from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import only_rearranged
 from icevirt.repo.maintenance import content_names
-from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, clock_check_of, refuse_read_only
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning import lookup, repo_updates
@@ -95,6 +95,7 @@ class Target:
         if isinstance(storage, LocalStorage):
             storage.refuse_unsafe()
         head = RepoInfoFile(storage)
+        head.watch = clock_check_of(storage.url)
         found = head.find()
         storage = head.obey(found.info.config if found else None)
         if found is None:

@@ -132,6 +132,23 @@ def test_values_are_those_of_eccodes_bit_for_bit(tmp_path):
         check(tmp_path / "a.grib2", body)
 
 
+@pytest.mark.parametrize("packing", PACKINGS[1:3])
+@pytest.mark.parametrize("marks", [1, 2])
+def test_missing_values_within_complex_packing_are_read(marks, packing, tmp_path):
+    """Without a bitmap, the largest numbers of a group mean none (octet 23 of section 5)."""
+    wide = {"sample": "GRIB2", "gridType": "regular_ll"} | GRID | {"Ni": 25, "Nj": 20}
+    values = np.concatenate([np.arange(300.0) % 7, np.zeros(100), np.arange(100) * 3.0])
+    wide |= {"latitudeOfLastGridPointInDegrees": 1, "longitudeOfLastGridPointInDegrees": 24}
+    steps = {f"{axis}DirectionIncrementInDegrees": 1 for axis in "ij"}
+    body = bytearray(message(packing=packing, values=values, bitsPerValue=8, **wide | steps))
+    at = 16
+    while body[at + 4] != 5:
+        at += int.from_bytes(body[at : at + 4], "big")
+    body[at + 22] = marks
+    check(tmp_path / "a.grib2", bytes(body))
+    assert np.isnan(by_eccodes(bytes(body)).values).any()
+
+
 REFUSED = {
     "rows in alternating directions": ({"alternativeRowScanning": 1}, "alternating directions"),
     "a reduced grid": ({"sample": "reduced_gg_sfc_grib2"}, "a reduced grid"),

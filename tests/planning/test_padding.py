@@ -79,3 +79,33 @@ def test_profiles_that_cannot_be_padded_are_refused(tmp_path, levels, how, kind,
     files = [write_profile(tmp_path / f"{n}.nc", each, **kind) for n, each in enumerate(levels)]
     with pytest.raises(CombineError, match=output):
         icevirt.plan(files, concat_dim="profile", **grouped(how))
+
+
+def test_padded_durations_of_integers_are_missing_where_they_are_decoded(tmp_path, repo_path):
+    """Else xarray shows the least integer of 64 bits in the place of a fill value."""
+    files = []
+    for number, lines in enumerate((3, 4)):
+        files.append(str(tmp_path / f"orbit{number}.nc"))
+        with netCDF4.Dataset(files[-1], "w") as file:
+            group = file.createGroup("PRODUCT")
+            group.createDimension("time", 1)
+            group.createDimension("scanline", lines)
+            time = group.createVariable("time", "i4", ("time",))
+            time[:], time.units = [1000 + number], "seconds since 2010-01-01"
+            group.createVariable("scanline", "f8", ("scanline",))[:] = np.arange(lines)
+            delta = group.createVariable("delta_time", "i4", ("time", "scanline"))
+            delta[:], delta.units = [number + np.arange(lines)], "milliseconds"
+    with pytest.raises(CombineError, match="differ along scanline") as caught:
+        icevirt.build(files, repo_path)
+    first = caught.value.fixes[0]
+    assert "decode_timedelta=True" in first.price
+    icevirt.build(files, repo_path, **first.arguments)
+    held = xr.open_dataset(
+        repo_path,
+        engine="icevirt",
+        group="PRODUCT",
+        decode_timedelta=True,
+        authorize_virtual_chunk_access=[f"{tmp_path.as_uri()}/"],
+    )
+    expected = np.array([[0, 1, 2, "NaT"], [1, 2, 3, 4]], "m8[ms]")
+    np.testing.assert_array_equal(held["delta_time"], expected)

@@ -30,12 +30,13 @@ from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.remedies import drop_fixes, fix, list_names
-from icevirt.planning.times.units import missing_of
+from icevirt.planning.times.units import DECODED_DURATIONS, missing_of
 from icevirt.remedy_notation import write_option, write_remedy
 
 _SHOWN = 5  # places in a message
 _NAMED = 5  # variables
 _UTF32 = "fixed_length_utf32"
+_WHERE_DECODED = ", for readers that decode durations (decode_timedelta=True of xarray)"
 _UNUSED = {  # NC_FILL of netcdf.h
     "int8": -127,
     "uint8": 255,
@@ -260,7 +261,10 @@ def _refusal_to_reserve(
 
 
 def _with_missing_values(gone: Sequence[CombinedVariable]) -> list[Fix]:
-    """Return the fix that takes what netCDF calls unwritten for missing, of integers."""
+    """Return the fix that takes what netCDF calls unwritten for missing, of integers.
+
+    xarray shows a missing duration of integers as the least of 64 bits, unless it decodes them.
+    """
     unused = {each.path: _UNUSED.get(str(each.schema.data_type)) for each in gone}
     if None in unused.values() or any(missing_value(each.schema) is not None for each in gone):
         return []
@@ -268,7 +272,9 @@ def _with_missing_values(gone: Sequence[CombinedVariable]) -> list[Fix]:
     values = list_names(
         [f"{value} in {paths.name(path)}" for path, value in unused.items()], _NAMED
     )
-    return [fix(f"{values} reads as missing, wherever it stands", attrs=said)]
+    units = {each.schema.attributes.values.get("units") for each in gone}
+    if_decoded = "" if units.isdisjoint(DECODED_DURATIONS) else _WHERE_DECODED
+    return [fix(f"{values} reads as missing, wherever it stands{if_decoded}", attrs=said)]
 
 
 def missing_value(schema: ArraySchema) -> JSON:  # noqa: PLR0911 - a case, a line

@@ -109,10 +109,15 @@ def _normalize_units(facts: dict[str, Any]) -> None:
         facts[_UNITS] = ["time", *found.meaning, found.is_fine, is_known, text]
         facts.pop(_CALENDAR, None)
         return
-    if isinstance(units, str) and (spelled := _PLACES.get(units) or spell(units)) != units:
+    if (spelled := unit_called(units)) != units:
         facts[_UNITS] = [spelled, None]
     if calendar:
         facts[_CALENDAR] = [calendar, None]
+
+
+def unit_called(units: Any) -> Any:
+    """Return one spelling of a unit; whatever is no known unit stays as it is."""
+    return _PLACES.get(units) or spell(units) if isinstance(units, str) else units
 
 
 def _name_calendar(facts: Facts) -> str:

@@ -45,9 +45,9 @@ def second_of(archive: RandomArchive) -> str:
 def trouble_of(archive: RandomArchive) -> str:
     """Return what is wrong with a file; without coordinates no labels can be.
 
-    xarray reads no times of other calendars where there are none.
+    xarray reads no times of other calendars where there are none, and the reference date for NaN.
     """
-    if archive.trouble == "empty" and archive.calendar in ("noleap", "360_day"):
+    if archive.trouble in ("empty", "nan-label") and archive.calendar in ("noleap", "360_day"):
         return ""
     return "" if archive.is_unlabelled and archive.trouble in _ORDERED else archive.trouble
 

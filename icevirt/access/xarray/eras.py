@@ -363,11 +363,11 @@ class _Concatenation:
 def _decoding_of(variable: Variable) -> dict[str, Any]:
     """Return what decides the meaning of values that were decoded."""
     from icevirt.archive.schema import DECODING, MEMBERS
+    from icevirt.planning.normal_form import unit_called
 
+    said = {**variable.attrs, "units": unit_called(variable.attrs.get("units"))}
     metadata = getattr(variable.encoding.get("dtype"), "metadata", None) or {}
-    return {MEMBERS: metadata.get("enum")} | {
-        f"attribute {key}": variable.attrs.get(key) for key in DECODING
-    }
+    return {MEMBERS: metadata.get("enum")} | {f"attribute {key}": said.get(key) for key in DECODING}
 
 
 def _step(dataset: Dataset) -> Dataset:

@@ -307,6 +307,11 @@ def test_packing_that_is_the_same_is_kept(tmp_path):
     assert found["a"].encoding["_FillValue"] == -1
 
 
+def test_another_spelling_of_a_unit_is_that_unit(tmp_path):
+    eras = [packed(0, 3, 0.5, units="m s-1"), packed(3, 2, 0.5, units="metres / second")]
+    assert opened(written(tmp_path / "repo", *eras))["a"].attrs["units"] == "m s-1"
+
+
 # -- what is refused -------------------------------------------------------------------------------
 
 
@@ -323,6 +328,9 @@ REFUSED = {
     "no dimension": (plain(a=("x", [1.0, 2.0, 3.0])).drop_vars("t"), "other dimensions"),
     "another grid": (plain().isel(x=[0, 1]), "dimension 'x' differs"),
     "other coordinate values": (plain().assign_coords(x=[1.0, 2.0, 3.5]), "'x' is not the same"),
+    "numbers of its own steps": (
+        plain(n=("t", [1, 0], {"instance_dimension": "t"})), "'n' numbers the steps along 't'",
+    ),
     "a step twice": (plain(2), "two hold the same step of 't'"),
     "a missing coordinate along it": (
         plain().assign_coords(extra=("t", [1, 2])), "coordinate 'extra' not present",

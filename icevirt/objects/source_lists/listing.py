@@ -46,7 +46,10 @@ from icevirt.objects.source import local_file, metadata_of, reach_for, source_fi
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.web_connections import HOSTS
 
-SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
+SUFFIXES = (
+    *(".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf"),
+    *(".grib2", ".grb2", ".grib", ".grb"),
+)
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
 
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
@@ -187,7 +190,7 @@ def _text(source: object) -> str:
 def _paths(text: str) -> list[str]:
     path = metadata_of(as_local_path(text))
     if os.path.isdir(path):
-        what = "the directory holds no NetCDF or HDF5 files"
+        what = "the directory holds no NetCDF, HDF5 or GRIB files"
         # names without a suffix of letters, like those of WRF, say nothing
         found = [
             each

@@ -10,6 +10,7 @@ import pytest
 from icevirt.api.scan import scan_file
 from icevirt.errors import InvalidInputError, ScanError
 from icevirt.objects.source import LocalSource
+from icevirt.objects.source_lists.listing import list_sources
 from icevirt_scanners.grib import by_sidecar
 from scanners.grib.grib_files import ACCUMULATED, GRID, message
 
@@ -193,3 +194,8 @@ def test_a_sidecar_can_be_required(tmp_path):
     assert caught.value.facts["looked_for"] == ["a.grib2.idx", "a.index", "a.grib2.index"]
     with pytest.raises(InvalidInputError, match="no way to use sidecars"):
         described(tmp_path / "a.grib2", "maybe")
+
+
+def test_a_directory_is_searched_for_messages_and_not_for_sidecars(tmp_path):
+    path = put(tmp_path, "a", [*fields(6)])
+    assert [file.url for file in list_sources([str(tmp_path)])] == [path.as_uri()]

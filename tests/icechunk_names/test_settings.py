@@ -306,3 +306,18 @@ def test_attributions_and_keys_are_refused_with_the_same_words(client):
         asyncio.run(session.store.set("zarr.json", 0))
     with pytest.raises(client.IcechunkError, match="empty prefix"):
         client.s3_storage(bucket="b", prefix="p", legacy_rooted_keys=True)
+
+
+@CLIENTS
+def test_a_box_of_one_chunk_fits_an_array_without_dimensions(client):
+    session = client.Repository.create(client.in_memory_storage()).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(), dtype="i4")
+    session.store.set_virtual_refs_arr(
+        "/a",
+        [1],
+        ["file:///a/b"],
+        np.array([0], "u8"),
+        np.array([4], "u8"),
+        validate_containers=False,
+    )
+    assert session.all_virtual_chunk_locations() == ["file:///a/b"]

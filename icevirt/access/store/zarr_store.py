@@ -482,6 +482,11 @@ class IcevirtStore(Store):
         from icevirt.access.virtual_refs import table_of_grid
 
         self._check_writable()
+        if {*chunk_grid_shape} <= {1} and isinstance(
+            node := self._session.find(array_path), ArrayNode
+        ):
+            # a box of one chunk, of an array without dimensions too, as VirtualiZarr has it
+            chunk_grid_shape = chunk_grid_shape if node.num_chunks else ()
         table = table_of_grid(
             chunk_grid_shape,
             locations,

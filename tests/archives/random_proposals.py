@@ -228,7 +228,7 @@ def _labels_of(
 def _plain(value: Any) -> Any:
     """Return a value as it is compared; None for one that is missing."""
     if isinstance(value, bytes):
-        return value.decode()
+        return value.decode() or None
     if isinstance(value, np.datetime64 | np.timedelta64):
         if np.isnat(value):
             return None
@@ -240,7 +240,7 @@ def _plain(value: Any) -> Any:
         return None if np.isnan(value) else float(f"{float(value):.{_DIGITS}g}")
     if isinstance(value, int | np.integer):
         return float(f"{int(value):.{_DIGITS}g}")
-    return str(value)
+    return str(value) or None
 
 
 def complaint_of(proposals: Sequence[Proposal], held: Kept) -> str:

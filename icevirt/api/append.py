@@ -168,16 +168,20 @@ def append(
             asset = call.go_on({}).choices.scan.asset
             inputs = None if _is_empty(files) else Inputs(files, asset=asset)
 
-        places = () if inputs is None else places_named(files, inputs)
-        below = (*places, *call.authorize)
+        def places() -> tuple[str, ...]:
+            return () if inputs is None else places_named(files, inputs)
+
+        def below() -> tuple[str, ...]:
+            return (*places(), *call.authorize)
+
         check = SnapshotVerification.of(commit, storage, places=below, starter=starter, clock=clock)
 
         def attempt(number: int) -> AppendReport:
             return _append_once(call, inputs, check, starter, clock, is_again=number > 0)
 
         report = add_notes(until_alone("append", attempt, call.is_lost), check)
-        remember_places(storage.url, places)
-        opening = opening_of(report, storage, reach, (*below, *commit.places))
+        remember_places(storage.url, places())
+        opening = opening_of(report, storage, reach, (*below(), *commit.places))
         report = replace(report, opening=opening)
     if commit.promote is not None and report.snapshot_id:
         promote_branch(storage, report, commit.promote)

@@ -143,8 +143,11 @@ def build_asked(
         starter = ExecutorStarter(stack, clock, asked.executor)
         with clock.phase("list"):
             inputs, options, nest = asked.inputs()
-        places = places_named(asked.named, inputs)
-        below = (*places, *prefixes_of(options.allow_references_to))
+        reached = prefixes_of(options.allow_references_to)
+
+        def below() -> tuple[str, ...]:
+            return (*places_named(asked.named, inputs), *reached)
+
         check = SnapshotVerification.of(commit, storage, places=below, starter=starter, clock=clock)
         request = Request.of(
             choices,
@@ -161,7 +164,8 @@ def build_asked(
             check=check,
         )
         report = commit_change(request, lambda: DatasetChange(added=inputs.files()), starter, clock)
-        named = (*below, *commit.places)
+        places = places_named(asked.named, inputs)
+        named = (*places, *reached, *commit.places)
         report = replace(report, opening=opening_of(report, storage, reach, named))
         remember(storage.url, recipe.digest)
         remember_places(storage.url, places)

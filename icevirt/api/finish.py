@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from shlex import quote
 
@@ -42,7 +42,8 @@ class SnapshotVerification:
         storage: Of the repository.
         branch: That the snapshot is for.
         values: How many chunks are compared.
-        places: That the caller named, URLs that end in a slash.
+        places: Returns what the caller named, URLs that end in a slash; a list says what it names
+            once it was read.
         starter: Starts what runs tasks.
         clock: Times the phase.
         notes: What there is to say in the report.
@@ -51,7 +52,7 @@ class SnapshotVerification:
     storage: Storage
     branch: str
     values: int
-    places: tuple[str, ...]
+    places: Callable[[], Iterable[str]]
     starter: ExecutorStarter
     clock: Clock
     notes: list[str] = field(default_factory=list)
@@ -62,7 +63,7 @@ class SnapshotVerification:
         commit: CommitOptions,
         storage: Storage,
         *,
-        places: Iterable[str],
+        places: Callable[[], Iterable[str]],
         starter: ExecutorStarter,
         clock: Clock,
     ) -> SnapshotVerification | None:
@@ -73,7 +74,7 @@ class SnapshotVerification:
             storage=storage,
             branch=commit.branch,
             values=commit.verify,
-            places=(*places, *commit.places),
+            places=lambda: (*places(), *commit.places),
             starter=starter,
             clock=clock,
         )
@@ -96,7 +97,7 @@ class SnapshotVerification:
 
         known = Repository.open(self.storage).config.virtual_chunk_containers.values()
         entries = own_or_planned(
-            map(entry_of, known), planned=planned, places=self.places, repo=self.storage.url
+            map(entry_of, known), planned=planned, places=self.places(), repo=self.storage.url
         )
         try:
             with self.clock.phase("verify"):

@@ -74,7 +74,7 @@ def test_a_source_that_only_the_driver_reads_is_refused(cluster, tmp_path, monke
     {
         "version": ({"icevirt": "9.9"}, "the driver 9.9"),
         "code": ({"code": "other"}, "other code"),
-        "scanners": ({"scanners": {"grib": "gribber 1.0"}}, "grib (none there, gribber 1.0 on"),
+        "scanners": ({"scanners": {"radar": "sweeps 1.0"}}, "radar (none there, sweeps 1.0 on"),
     }.values(),
 )
 def test_an_executor_that_differs_is_refused_before_the_first_task(

@@ -189,7 +189,7 @@ class DatasetUpdate:
         corrected = frozenset(file.url for file in found.corrected)
         absent = (dataset.absent | (gone - removed)) - corrected
         verification = SnapshotVerification.of(
-            commit, call.storage, places=how.places.prefixes, starter=starter, clock=clock
+            commit, call.storage, places=lambda: how.places.prefixes, starter=starter, clock=clock
         )
         request = dataset.request(
             replace(options, commit=commit),

@@ -1,13 +1,18 @@
 """Messages a second that are described: by headers and by sidecar, beside other tools.
 
     python bench/scan_grib.py [messages] [points] [rounds]
+    python bench/scan_grib.py --remote [messages] [points]
 
 A file of `messages` fields of a forecast (two parameters on pressure levels, several leads of one
 run would be several files) with `points` points along a row is written by ecCodes, and a sidecar
 as wgrib2 writes it. Medians of processor time in this process; each tool is warmed up by one file.
 VirtualiZarr, kerchunk and cfgrib are measured where they are installed.
+
+With `--remote` the file lies on a server that waits 20 ms before each answer: requests, bytes and
+seconds by the clock of a scan by headers, and by sidecars of both kinds.
 """
 
+import json
 import statistics
 import sys
 import tempfile
@@ -17,7 +22,9 @@ from pathlib import Path
 
 import eccodes
 import numpy as np
+from scan_remote import counted, serving
 
+from icevirt.api.scan import scan_file
 from icevirt.objects.source import LocalSource
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.grib.scanner import GribScanner
@@ -26,7 +33,7 @@ NAMES = ("t", "u", "v", "q", "r", "w", "gh", "d")
 
 
 def write(path: Path, messages: int, points: int, lead: int) -> None:
-    """Write the fields of one lead, and the sidecar."""
+    """Write the fields of one lead, and the sidecars."""
     handle = eccodes.codes_grib_new_from_samples("regular_ll_pl_grib2")
     rows = points // 2
     for key, value in {
@@ -43,7 +50,7 @@ def write(path: Path, messages: int, points: int, lead: int) -> None:
     }.items():
         eccodes.codes_set(handle, key, value)
     values = np.random.default_rng(lead).standard_normal(points * rows)
-    offset, lines = 0, []
+    offset, lines, index = 0, [], []
     with path.open("wb") as file:
         for number in range(messages):
             name, level = NAMES[number % len(NAMES)], 1 + number // len(NAMES)
@@ -55,9 +62,13 @@ def write(path: Path, messages: int, points: int, lead: int) -> None:
             file.write(body)
             when = f"d=2024010112:{name}:{level} mb:{lead} hour fcst:"
             lines.append(f"{number + 1}:{offset}:{when}")
+            said = {"date": "20240101", "time": "1200", "step": str(lead), "param": name}
+            at = {"levelist": str(level), "_offset": offset, "_length": len(body)}
+            index.append(json.dumps(said | at))
             offset += len(body)
     eccodes.codes_release(handle)
     Path(f"{path}.idx").write_text("\n".join(lines) + "\n")
+    Path(f"{path}.index").write_text("\n".join(index) + "\n")
 
 
 def ours(sidecar: str) -> Callable[[Path], object]:
@@ -102,11 +113,41 @@ def measure(call: Callable[[Path], object], paths: list[Path]) -> float | str:
     return statistics.median(found)
 
 
+def far(messages: int, points: int) -> None:
+    """Print what scans of a file on a server cost."""
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), 20.0) as url:
+        write(path := Path(folder) / "f.grib2", messages, points, 6)
+        print(f"{messages} messages, {path.stat().st_size / 1e6:.1f} MB, 20 ms a request")
+        for name in ("a", "b"):  # the same file for each kind of sidecar
+            for kind in ("idx", "index"):
+                (Path(folder) / f"{name}-{kind}.grib2").symlink_to(path)
+                (Path(folder) / f"{name}-{kind}.grib2.{kind}").symlink_to(f"{path}.{kind}")
+        for name, file, sidecar in (
+            ("by headers", "a-idx", "ignore"),
+            ("by .idx, first of its kind", "a-idx", "require"),
+            ("by .idx, later", "b-idx", "require"),
+            ("by .index, first of its kind", "a-index", "require"),
+            ("by .index, later", "b-index", "require"),
+        ):
+            counted(url)
+            begin = time.perf_counter()
+            scan_file(f"{url}/{file}.grib2", scan_options={"sidecar": sidecar})
+            seconds = time.perf_counter() - begin
+            requests, sent = counted(url)
+            print(f"{name:35} {requests:6} requests {sent / 1e6:9.2f} MB {seconds:7.2f} s")
+
+
 def main() -> None:
+    is_far = sys.argv[1:2] == ["--remote"]
     messages, points, rounds = (
         int(given) if given else default
-        for given, default in zip([*sys.argv[1:], "", "", ""], (744, 360, 5), strict=False)
+        for given, default in zip(
+            [*sys.argv[1 + is_far :], "", "", ""], (744, 360, 5), strict=False
+        )
     )
+    if is_far:
+        far(messages, points)
+        return
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"f{lead:03d}.grib2" for lead in range(rounds + 1)]
         for lead, path in enumerate(paths):

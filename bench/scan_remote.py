@@ -57,7 +57,10 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, body, {})
             return
         self.late()
-        with (self.root / self.path.removeprefix("/")).open("rb") as file:
+        if not (path := self.root / self.path.removeprefix("/")).exists():
+            self.answer(404, b"", {})
+            return
+        with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             first, last = self.asked(size)
             file.seek(first)

@@ -3,8 +3,9 @@
 Scanners read small pieces here and there. On a server, the first request fetches the beginning.
 Ranges that a scanner announces are fetched in parallel; where it announces none, each further miss
 fetches more than the one before. A file that fits one request is fetched completely at the first
-miss, and another small file when that is cheaper than the ranges. All answers must describe the
-same file as the first one, so no final check is needed.
+miss, and another small file when that is cheaper than the ranges. Of a larger file no
+more than is read is fetched where a scanner says so. All answers must describe the same file as
+the first one, so no final check is needed.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ class OpenedSource(ABC):
     ) -> None:
         """Take note of ranges (begin, end) that will be read soon; a server is asked at once."""
 
+    def read_sparsely(self) -> None:  # noqa: B027 - local files do
+        """Fetch no more than is read: small pieces that are far apart."""
+
     @abstractmethod
     def check_unchanged(self) -> None:
         """Compare the file with what was opened. Raises ``StaleReferenceError``."""
@@ -98,13 +102,14 @@ def local_file(url: str, path: str, status: os.stat_result) -> SourceFile:
 _BLOCK = 64 * 1024
 _FIRST = 8 * _BLOCK
 _MOST = 4 * 1024 * 1024  # bytes of one request
-_KEPT = 512  # blocks
+_KEPT = 32 * 1024 * 1024  # bytes
 _SMALL = 32 * 1024 * 1024  # bytes of a file that may be taken whole
 _MISSES = 4  # after which it is
 _WORTH = 1024 * 1024  # bytes that take as long as a request
-_GAP = 2  # blocks between two that are wanted which are fetched with them
+_GAP = 2 * _BLOCK  # bytes between two blocks that are wanted which are fetched with them
 _AHEAD = 8  # blocks of a page that are read ahead
-_ANNOUNCED = _KEPT // 2  # blocks that are fetched ahead at a time, at most
+_ANNOUNCED = _KEPT // 2  # bytes that are fetched ahead at a time, at most
+_PIECE, _NEAR = 512, 16 * 1024  # block and gap of a file of which small pieces are read
 
 
 class RemoteSource(OpenedSource):
@@ -122,6 +127,7 @@ class RemoteSource(OpenedSource):
         self._url = url
         self._meta: Meta | None = None
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._block, self._gap = _BLOCK, _GAP
         self._misses = 0
         self._change: StaleReferenceError | None = None
         try:
@@ -149,16 +155,16 @@ class RemoteSource(OpenedSource):
             return b""
         if end - offset > _MOST:
             return self._large(offset, end)
-        first, last = offset // _BLOCK, (end - 1) // _BLOCK
+        size = self._block
+        first, last = offset // size, (end - 1) // size
         missing = [block for block in range(first, last + 1) if block not in self._blocks]
         if missing:
             self._fetch(missing[0], missing[-1])
         blocks = [self._blocks[block] for block in range(first, last + 1)]
         for block in range(first, last + 1):
             self._blocks.move_to_end(block)
-        while len(self._blocks) > _KEPT:
-            self._blocks.popitem(last=False)
-        return b"".join(blocks)[offset - first * _BLOCK : end - first * _BLOCK]
+        self._forget()
+        return b"".join(blocks)[offset - first * size : end - first * size]
 
     def check_unchanged(self) -> None:
         """Report a change that an answer showed. Raises ``StaleReferenceError``.
@@ -180,41 +186,60 @@ class RemoteSource(OpenedSource):
             StorageError: It cannot be read.
         """
         wanted: set[int] = set()
+        size, most = self._block, _ANNOUNCED // self._block
         for begin, end in ranges:
-            first, last = begin // _BLOCK, (min(end, self.file.size) - 1) // _BLOCK
-            wanted.update(range(first, min(last, first + _ANNOUNCED) + 1))
-            if len(wanted) > _ANNOUNCED:
+            first, last = begin // size, (min(end, self.file.size) - 1) // size
+            wanted.update(range(first, min(last, first + most) + 1))
+            if len(wanted) > most:
                 break
-        missing = sorted(wanted.difference(self._blocks))[:_ANNOUNCED]
+        missing = sorted(wanted.difference(self._blocks))[:most]
         if not missing:
             return
-        blocks, count = set(missing), -(-self.file.size // _BLOCK)
-        for block in missing if (per_page := page // _BLOCK) else ():
+        blocks, count = set(missing), -(-self.file.size // size)
+        for block in missing if (per_page := page // size) else ():
             end_of_page = (block // per_page + 1) * per_page
             blocks.update(range(block, min(end_of_page, block + _AHEAD, count)))
         runs: list[tuple[int, int]] = []  # with small gaps between them
         for block in sorted(blocks.difference(self._blocks)):
-            if runs and block - runs[-1][1] <= _GAP:
+            if runs and (block - runs[-1][1]) * size <= self._gap:
                 runs[-1] = (runs[-1][0], block + 1)
             else:
                 runs.append((block, block + 1))
         if self.file.size <= min(max(_MOST, len(runs) * _WORTH), _SMALL):
             runs = [(0, count)]
+        self._forget()  # large reads may have left all that was announced before
         self._fetch_runs(runs)
+
+    def read_sparsely(self) -> None:
+        """Fetch no more than is read from now on, where the file is not one to be taken whole."""
+        if self.file.size <= _SMALL or self._block == _PIECE:
+            return
+        count = next(
+            number for number in range(len(self._blocks) + 1) if number not in self._blocks
+        )
+        begin = b"".join(self._blocks[number] for number in range(count))
+        self._blocks.clear()
+        self._block, self._gap = _PIECE, _NEAR
+        self._keep(0, begin)
 
     def close(self) -> None:
         """Forget what was read."""
         self._blocks.clear()
 
+    def _forget(self) -> None:
+        """Drop the blocks that were not read for the longest time, where there are many."""
+        while len(self._blocks) > _KEPT // self._block:
+            self._blocks.popitem(last=False)
+
     def _fetch(self, first: int, last: int) -> None:
         """Fetch blocks, and more behind them the more often something was missing."""
         self._misses += 1
-        count = -(-self.file.size // _BLOCK)
+        count = -(-self.file.size // self._block)
         small = self.file.size <= _MOST  # one request takes all that there is
         if small or (self._misses > _MISSES and self.file.size <= _SMALL):
             first, stop = 0, count
         else:
-            ahead = 1 << min(self._misses - 1, 5)
+            ahead = 1 << min(self._misses - 1, 5) if self._block == _BLOCK else 0
             stop = min(max(last + 1, first + ahead), count)
         missing = [block for block in range(first, stop) if block not in self._blocks]
         # what is there already between them comes again: a request costs more than some blocks
@@ -222,11 +247,11 @@ class RemoteSource(OpenedSource):
 
     def _fetch_runs(self, runs: list[tuple[int, int]]) -> None:
         """Fetch runs of blocks and keep them."""
-        most = _MOST // _BLOCK
+        size, most = self._block, _MOST // self._block
         cut = [
             (at, min(at + most, stop)) for first, stop in runs for at in range(first, stop, most)
         ]
-        ranges = [(at * _BLOCK, min(stop * _BLOCK, self.file.size)) for at, stop in cut]
+        ranges = [(at * size, min(stop * size, self.file.size)) for at, stop in cut]
         for (at, _), body in zip(cut, self._bodies(ranges), strict=True):
             self._keep(at, bytes(body))
 
@@ -242,15 +267,17 @@ class RemoteSource(OpenedSource):
         return [answer.body for answer in found]
 
     def _keep(self, first: int, body: bytes) -> None:
-        for at in range(0, len(body), _BLOCK):
-            self._blocks[first + at // _BLOCK] = body[at : at + _BLOCK]
+        size = self._block
+        for at in range(0, len(body), size):
+            self._blocks[first + at // size] = body[at : at + size]
 
     def _large(self, begin: int, end: int) -> bytes:
         """Read many bytes in parts, side by side, if they are not all there."""
-        first, stop = begin // _BLOCK, -(-end // _BLOCK)
+        size = self._block
+        first, stop = begin // size, -(-end // size)
         if all(block in self._blocks for block in range(first, stop)):
             held = b"".join(self._blocks[block] for block in range(first, stop))
-            return held[begin - first * _BLOCK : end - first * _BLOCK]
+            return held[begin - first * size : end - first * size]
         cuts = [*range(begin, end, _MOST), end]
         return b"".join(self._bodies(list(pairwise(cuts))))
 

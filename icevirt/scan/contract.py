@@ -162,6 +162,15 @@ def prefetch(source: ByteSource, ranges: Sequence[tuple[int, int]], *, page: int
         ahead(ranges, page=page)
 
 
+def read_sparsely(source: ByteSource) -> None:
+    """Tell a source that small pieces of it will be read that are far apart.
+
+    Those on servers fetch no more than these from then on; for all others this does nothing.
+    """
+    if (sparsely := getattr(source, "read_sparsely", None)) is not None:
+        sparsely()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannerOptions(CombineHints):
     """The options of a scan.

@@ -15,14 +15,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.scan.contract import ByteSource, prefetch
+from icevirt.scan.contract import ByteSource
 from icevirt_scanners.grib.products import TEMPLATES, UNITS, read_products
 from icevirt_scanners.grib.sections import Fields, read_messages
 from icevirt_scanners.grib.sidecars import Sidecar, SidecarError
 
 _SAMPLE = 4  # messages, beside the last one
 _KINDS = 8  # that a process remembers
-_HEADER = 1024  # bytes at the begin of a message, in which its headers usually are
 _LEAST = 16  # messages of a file that is worth it
 type _Kind = tuple[str, ...]
 
@@ -64,9 +63,8 @@ def _check_offsets(sidecar: Sidecar, size: int) -> None:
 
 
 def _read(source: ByteSource, sidecar: Sidecar, rows: NDArray[np.int64]) -> Fields:
-    begins = sidecar.begin[rows].tolist()
-    prefetch(source, [(begin, begin + _HEADER) for begin in begins])
-    return read_messages(source, begins, (rows + 1).tolist())
+    places = zip(sidecar.begin[rows].tolist(), sidecar.end[rows].tolist(), strict=True)
+    return read_messages(source, [*places], (rows + 1).tolist())
 
 
 def _compare(sidecar: Sidecar, fields: Fields, rows: NDArray[np.int64]) -> None:

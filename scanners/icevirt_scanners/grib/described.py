@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import batched
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.paths import node_name
 from icevirt.remedy_notation import write_option, write_remedy
-from icevirt.scan.contract import ByteSource, SidecarUse
+from icevirt.scan.contract import ByteSource, SidecarUse, prefetch, read_sparsely
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.grib import by_eccodes
 from icevirt_scanners.grib.by_sidecar import read_by_sidecar
@@ -24,6 +25,8 @@ from icevirt_scanners.grib.products import Products, read_products
 from icevirt_scanners.grib.sections import DamagedMessageError, EditionError, Fields, read_file
 from icevirt_scanners.grib.sidecars import SidecarError, find_sidecar
 from icevirt_scanners.grib.variables import VariableKey, Variables, find_variables
+
+_TOGETHER = 16  # messages that servers are asked for at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,6 +75,13 @@ class DescribedFile:
         """Return the message of a field."""
         return source.read(int(self.fields.begin[row]), int(self.fields.length[row]))
 
+    def fetch(self, rows: NDArray[np.int64], source: ByteSource) -> Iterator[int]:
+        """Yield fields, having servers asked for the messages of some at a time."""
+        begin, end = self.fields.begin, self.fields.begin + self.fields.length
+        for some in batched(rows.tolist(), _TOGETHER):
+            prefetch(source, [(int(begin[row]), int(end[row])) for row in some])
+            yield from some
+
     def decode(self, row: int, source: ByteSource) -> NDArray[np.float64]:
         """Return the values of a field as ecCodes reads them.
 
@@ -97,6 +107,7 @@ def describe_file(
         UnsupportedError: It is of another edition.
     """
     url = source.file.url
+    read_sparsely(source)
     try:
         with Elsewhere(source, allowed) as beside:
             return DescribedFile.of(_read_fields(source, sidecar, beside))

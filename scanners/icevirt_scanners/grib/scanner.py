@@ -6,6 +6,7 @@ it shares with the scan which message is where.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -30,6 +31,10 @@ from icevirt_scanners.grib.cube import find_repeated
 from icevirt_scanners.grib.described import DescribedFile, GridOfFile, describe_file, path_of
 from icevirt_scanners.grib.products import FACTS
 from icevirt_scanners.grib.sections import MAGIC
+
+# the abbreviated heading of a bulletin (WMO-No. 386): TTAAii CCCC YYGGgg, with BBB or without
+_HEADING = rb"[\x01-\x7f]{0,64}?[A-Z]{4}\d\d [A-Z]{4} \d{6}(?: [A-Z]{3})?[\r\n]{1,4}"
+_START = re.compile(rb"(?:%b)?%b" % (_HEADING, MAGIC), re.DOTALL)
 
 
 def _about(held: DescribedFile) -> dict[str, Any]:
@@ -110,12 +115,14 @@ def _make(
         nbytes = len(rows) * int(np.prod(place.grid.shape)) * 8
         context.budget.spend(nbytes, variable=path, cause="its policy is 'native'")
         context.tell(path, "stored-natively", "its policy is 'native'; read by ecCodes")
-        return variable.store([held.decode(row, context.source) for row in rows.tolist()])
+        return variable.store(
+            [held.decode(row, context.source) for row in held.fetch(rows, context.source)]
+        )
     array = variable.refer(held.fields.begin[rows], held.fields.length[rows], context)
     if Fact.digest not in context.choose_facts(array):
         return array
     # of the messages: where they are equal byte for byte, so are values
-    bodies = (held.message(row, context.source) for row in rows.tolist())
+    bodies = (held.message(row, context.source) for row in held.fetch(rows, context.source))
     digest = hash_values(array.data_type, array.shape, bodies)
     return replace(array, beside=FactsBeside(digest=digest))
 
@@ -209,8 +216,8 @@ class GribScanner:
     read_values = staticmethod(read_values)  # see `icevirt.scan.contract.Oracle`
 
     def accepts(self, head: bytes) -> bool:
-        """Look for the signature."""
-        return head.startswith(MAGIC)
+        """Look for the signature, which the heading of a bulletin may precede."""
+        return _START.match(head) is not None
 
     def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.

@@ -7,21 +7,24 @@ several, which repeat the sections from 2, 3 or 4 on (regulation 92.1). Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import batched
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.scan.contract import ByteSource
+from icevirt.scan.contract import ByteSource, prefetch
 
 MAGIC, _END = b"GRIB", b"7777"
 PRODUCT, PACKING = 128, 32
 """Bytes that are kept of sections 4 and 5; longer ones have a list that nothing here reads."""
 _GRID = 1 << 20  # bytes of a grid section, beyond which nothing is believed
-_FAR, _NEAR = 1024, 64 * 1024  # bytes that are read at once, of large and of small messages
-_SMALL = 8 * 1024  # bytes of a message that is small
+_HEADERS = 512  # bytes that are read at once: in them are the headers of most messages
+_TOGETHER = 1024  # messages whose headers servers are asked for at a time
+# bytes of a message that is read with those behind it, and the most that are read with it
+_RUN_HERE, _RUN_FAR = (8 * 1024, 64 * 1024), (64 * 1024, 1024 * 1024)
 _GAP = 64 * 1024  # bytes between two messages
 # which section may follow which; 8 is the end
 _NEXT = {0: (1,), 1: (2, 3), 2: (3,), 3: (4,), 4: (5,), 5: (6,), 6: (7,), 7: (2, 3, 4, 8)}
@@ -68,7 +71,7 @@ class _Reader:
     """The bytes around a position, read in blocks."""
 
     source: ByteSource
-    block: int = _FAR
+    block: int = _HEADERS
     _at: int = 0
     _held: bytes = b""
 
@@ -133,7 +136,8 @@ def read_file(source: ByteSource) -> Fields:
         EditionError: A message is of another edition.
     """
     reader, columns, size = _Reader(source), _SectionColumns(), source.file.size
-    at, number, between = 0, 0, []
+    small, most = _RUN_FAR if source.local_path is None else _RUN_HERE
+    at, number, run, between = 0, 0, 0, []
     while at < size:
         begin = _find(reader, at, size, number)
         if begin > at:
@@ -141,29 +145,55 @@ def read_file(source: ByteSource) -> Fields:
         if begin == size:
             break
         number += 1
-        at = begin + _read_message(reader, columns, begin, number, size)
-        reader.block = _NEAR if at - begin < _SMALL else _FAR
+        length = _read_message(reader, columns, begin, number, size)
+        at = begin + length
+        # as many bytes again as the small messages have that came last
+        run = run + length if length < small else 0
+        reader.block = min(max(run, _HEADERS), most)
     return columns.fields(between)
 
 
-def read_messages(source: ByteSource, begins: Iterable[int], numbers: Iterable[int]) -> Fields:
-    """Read the headers of the messages that begin at some offsets. Raises as `read_file`."""
+def read_messages(
+    source: ByteSource, places: Iterable[tuple[int, int]], numbers: Iterable[int]
+) -> Fields:
+    """Read the headers of messages that begin and end at some offsets. Raises as `read_file`."""
     reader, columns = _Reader(source), _SectionColumns()
-    for begin, number in zip(begins, numbers, strict=True):
-        _read_message(reader, columns, begin, number, source.file.size)
+    for some in batched(zip(places, numbers, strict=True), _TOGETHER):
+        if source.local_path is None:
+            _announce(source, [place for place, _ in some])
+        for (begin, _), number in some:
+            _read_message(reader, columns, begin, number, source.file.size)
     return columns.fields(())
+
+
+def _announce(source: ByteSource, places: Sequence[tuple[int, int]]) -> None:
+    """Have what is read of messages fetched side by side."""
+    cuts = sorted({at for place in places for at in place})
+    prefetch(source, [(max(at - len(_END), 0), at + _HEADERS) for at in cuts])
+    rest = (_find_rest(source.read(begin, _HEADERS), begin, end) for begin, end in places)
+    prefetch(source, [each for each in rest if each is not None])
+
+
+def _find_rest(head: bytes, begin: int, end: int) -> tuple[int, int] | None:
+    """Return the range of the headers that the first bytes of a message do not hold."""
+    at, kind = 16, 0
+    while at + 5 <= len(head) and (kind := head[at + 4]) != 7:
+        at += max(int.from_bytes(head[at : at + 4], "big"), 5)
+    if kind == 7 or begin + at >= end:
+        return None
+    # a bitmap is skipped, a long section is read
+    first = at if kind == 6 else max(min(at, len(head)), at - _GRID)
+    return begin + first, begin + at + _HEADERS
 
 
 def _find(reader: _Reader, at: int, size: int, number: int) -> int:
     """Return where the next message begins; the size where only zeros or white space follow."""
-    if reader.view(at, 4) == MAGIC:
-        return at
-    gap = reader.view(at, min(_GAP, size - at))
-    found = gap.find(MAGIC)
-    if found >= 0:
-        return at + found
-    if len(gap) == size - at and not gap.strip(b"\0 \r\n\t\x03\x1a"):
-        return size
+    for extent in (len(MAGIC), _HEADERS, _GAP):
+        gap = reader.view(at, min(extent, size - at))
+        if (found := gap.find(MAGIC)) >= 0:
+            return at + found
+        if len(gap) == size - at and not gap.strip(b"\0 \r\n\t\x03\x1a"):
+            return size
     what = "bytes that are no GRIB message"
     raise DamagedMessageError(what, message=number + 1, offset=at)
 

@@ -1,5 +1,6 @@
-"""Messages that ecCodes writes, and what it reads in them."""
+"""Messages that ecCodes writes, what it reads in them, and sidecars of files of them."""
 
+import json
 from dataclasses import dataclass
 
 import eccodes
@@ -97,3 +98,44 @@ def several(*bodies):
     for handle in handles:
         eccodes.codes_release(handle)
     return found
+
+
+KEYS = ("shortName", "level", "dataDate", "dataTime", "startStep", "endStep", "stepType")
+
+
+def listed(bodies):
+    """Yield the offset, length and keys of each message."""
+    offset = 0
+    for body in bodies:
+        handle = eccodes.codes_new_from_message(body)
+        yield offset, len(body), {key: eccodes.codes_get(handle, key) for key in KEYS}
+        eccodes.codes_release(handle)
+        offset += len(body)
+
+
+def noaa(bodies):
+    """Write what wgrib2 writes."""
+    for number, (offset, _, keys) in enumerate(listed(bodies), 1):
+        first, last = int(keys["startStep"]), int(keys["endStep"])
+        when = f"{first}-{last} hour acc fcst" if first != last else f"{last} hour fcst"
+        date = f"{keys['dataDate']}{keys['dataTime'] // 100:02d}"
+        yield f"{number}:{offset}:d={date}:{keys['shortName']}:{keys['level']} mb:{when}:"
+
+
+def ecmwf(bodies):
+    """Write what ECMWF's open data has."""
+    for offset, length, keys in listed(bodies):
+        yield json.dumps(
+            {
+                "date": str(keys["dataDate"]),
+                "time": f"{keys['dataTime']:04d}",
+                "step": str(keys["endStep"]),
+                "param": keys["shortName"],
+                "levelist": str(keys["level"]),
+                "_offset": offset,
+                "_length": length,
+            }
+        )
+
+
+WRITERS = {"wgrib2": (noaa, "{}.grib2.idx"), "ECMWF": (ecmwf, "{}.index")}

@@ -58,6 +58,30 @@ def test_bytes_between_messages_are_reported(tmp_path):
     assert f"13 bytes at {len(BODY)}" in said.message
 
 
+HEADINGS = {
+    "of a bulletin": b"\x01\r\r\n001\r\r\nHTAC00 ECMF 010000\r\r\n",
+    "with a correction": b"HTAC00 ECMF 010000 CCA\r\r\n",
+    "of a file of bulletins": b"0000018200\x01\r\r\nYRPA85 KWBC 011200\r\r\n",
+    "of the NOAA's gateway": b"****0000000182****\nYRPA85 KWBC 011200\n",
+}
+
+
+@pytest.mark.parametrize("heading", HEADINGS.values(), ids=HEADINGS)
+def test_a_file_of_bulletins_is_recognized(heading, tmp_path):
+    bulletins = [heading + each + b"\r\r\n\x03" for each in (BODY, message(forecastTime=6))]
+    found = scan(tmp_path / "a.bin", b"".join(bulletins))
+    begin = len(heading)
+    (references,) = [each.references for each in found.arrays if each.references.count(2)]
+    assert sorted(references.offset.tolist()) == [begin, len(bulletins[0]) + begin]
+    assert "bytes-between" in {each.code for each in found.findings}
+
+
+@pytest.mark.parametrize("start", [b"a text about ", b"\0" * 40, b"HTAC00 ECMF 010000 "])
+def test_a_signature_behind_something_else_is_not_one(start, tmp_path):
+    with pytest.raises(ScanError, match="no scanner reads this file"):
+        scan(tmp_path / "a.bin", start + BODY)
+
+
 def test_padding_behind_the_last_message_is_nothing(tmp_path):
     found = scan(tmp_path / "a.grib2", BODY + bytes(1000))
     assert "bytes-between" in {each.code for each in found.findings}

@@ -1,9 +1,7 @@
 """Sidecars are read in place of headers, and give what headers give; a wrong one is an error."""
 
-import json
 from dataclasses import replace
 
-import eccodes
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from icevirt.errors import InvalidInputError, ScanError
 from icevirt.objects.source import LocalSource
 from icevirt.objects.source_lists.listing import list_sources
 from icevirt_scanners.grib import by_sidecar
-from scanners.grib.grib_files import ACCUMULATED, GRID, message
+from scanners.grib.grib_files import ACCUMULATED, GRID, WRITERS, message
 
 LEVELS = (1000, 925, 850, 700, 600, 500, 400, 300)
 
@@ -34,47 +32,6 @@ def fields(lead, grid=GRID):
         if begin < lead:
             window = {"forecastTime": begin, "lengthOfTimeRange": lead - begin}
             yield message(**ACCUMULATED, shortName="tp", dataDate=20240101, **window)
-
-
-KEYS = ("shortName", "level", "dataDate", "dataTime", "startStep", "endStep", "stepType")
-
-
-def listed(bodies):
-    """Yield the offset, length and keys of each message."""
-    offset = 0
-    for body in bodies:
-        handle = eccodes.codes_new_from_message(body)
-        yield offset, len(body), {key: eccodes.codes_get(handle, key) for key in KEYS}
-        eccodes.codes_release(handle)
-        offset += len(body)
-
-
-def noaa(bodies):
-    """Write what wgrib2 writes."""
-    for number, (offset, _, keys) in enumerate(listed(bodies), 1):
-        first, last = int(keys["startStep"]), int(keys["endStep"])
-        when = f"{first}-{last} hour acc fcst" if first != last else f"{last} hour fcst"
-        date = f"{keys['dataDate']}{keys['dataTime'] // 100:02d}"
-        yield f"{number}:{offset}:d={date}:{keys['shortName']}:{keys['level']} mb:{when}:"
-
-
-def ecmwf(bodies):
-    """Write what ECMWF's open data has."""
-    for offset, length, keys in listed(bodies):
-        yield json.dumps(
-            {
-                "date": str(keys["dataDate"]),
-                "time": f"{keys['dataTime']:04d}",
-                "step": str(keys["endStep"]),
-                "param": keys["shortName"],
-                "levelist": str(keys["level"]),
-                "_offset": offset,
-                "_length": length,
-            }
-        )
-
-
-WRITERS = {"wgrib2": (noaa, "{}.grib2.idx"), "ECMWF": (ecmwf, "{}.index")}
 
 
 @pytest.fixture(autouse=True)

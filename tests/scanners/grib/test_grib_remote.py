@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from icevirt.api.scan import scan_file
-from icevirt.objects.source import RemoteSource
+from icevirt.objects.source import RemoteSource, open_source
 from icevirt_scanners.grib import by_sidecar
+from icevirt_scanners.grib.sections import read_file
 from scanners.grib.grib_files import WRITERS, message
 
 LEVELS, KIB = 16, 1024
@@ -108,6 +109,18 @@ def test_with_a_sidecar_headers_are_fetched_side_by_side(writer, scan):
     assert waits <= 2
     assert requests <= 1 + 3 * 5
     assert size <= BEGIN + 16 * KIB
+
+
+def test_many_small_messages_are_read_together(http_server):
+    body = message(values=np.arange(5000.0), Ni=100, Nj=50, bitsPerValue=16)
+    http_server.files.put("a.grib2", body * 3400)
+    with open_source(f"{http_server.url}/a.grib2") as source:
+        source.read_sparsely()
+        fields = read_file(source)
+    np.testing.assert_array_equal(fields.begin, np.arange(3400) * len(body))
+    assert source.file.size > 32 << 20  # or it would be fetched whole
+    assert source.requests < 60
+    assert source.bytes_fetched < 1.1 * source.file.size
 
 
 @pytest.mark.ci

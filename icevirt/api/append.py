@@ -184,7 +184,7 @@ def append(
         opening = opening_of(report, storage, reach, (*below(), *commit.places))
         report = replace(report, opening=opening)
     if commit.promote is not None and report.snapshot_id:
-        promote_branch(storage, report, commit.promote)
+        promote_branch(storage, report, commit.promote, check)
     return replace(report, seconds=clock.seconds)
 
 

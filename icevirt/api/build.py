@@ -178,5 +178,5 @@ def build_asked(
             check(report.snapshot_id, planned=report.opening.prefixes, scanners=scanners)
         report = add_notes(report, check)
     if commit.promote is not None:
-        promote_branch(storage, report, commit.promote)
+        promote_branch(storage, report, commit.promote, check)
     return replace(report, seconds=clock.seconds)

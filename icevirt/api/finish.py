@@ -118,13 +118,23 @@ class SnapshotVerification:
                 f"{len(found.checked.differences) + found.checked.more} differences between the new"
                 f" snapshot and its files; the first: {first.what}",
                 do=f"The branch {self.branch!r} is as it was. Look at all differences with"
-                f" `icevirt verify {quote(self.storage.url)} --snapshot-id {snapshot_id} --seed"
-                f" {found.seed}`.",
+                f" `{self._command(snapshot_id, entries, scanners)} --seed {found.seed}`.",
                 branch=self.branch,
                 snapshot=snapshot_id,
                 file=first.file,
                 variable=first.array,
             )
+
+    def _command(
+        self, snapshot_id: str, entries: Iterable[Prefix], scanners: Mapping[str, str]
+    ) -> str:
+        """Return the command that looks at the same again."""
+        places = [each if isinstance(each, str) else each[0] for each in entries]
+        words = ["icevirt", "verify", self.storage.url, "--snapshot-id", snapshot_id]
+        words += ["--references", "--values", str(self.values)]
+        words += [word for each in places for word in ("--authorize", each)]
+        words += [word for each in {*scanners.values()} - {""} for word in ("--scanner", each)]
+        return " ".join(map(quote, words))
 
     def _note_on(self, error: UnauthorizedError, snapshot_id: str) -> str:
         places = error.facts.get("containers", ())
@@ -143,14 +153,27 @@ def add_notes[R: BuildReport](report: R, verification: SnapshotVerification | No
     return replace(report, findings=(*report.findings, *dict.fromkeys(verification.notes)))
 
 
-def promote_branch(storage: Storage, report: BuildReport, promote: str) -> None:
+def promote_branch(
+    storage: Storage, report: BuildReport, promote: str, verification: SnapshotVerification | None
+) -> None:
     """Move the branch to the new snapshot.
 
     Raises:
+        VerificationError: It was to be verified, and could not be.
         ConflictError: The branch holds commits that the new snapshot does not descend from.
     """
     repo = Repository.open(storage)
     tip = repo.lookup_branch(promote)
+    if verification is not None and verification.notes:
+        note = verification.notes[-1]
+        reset = ["icevirt", "reset", storage.url, report.snapshot_id, "--branch", promote]
+        raise VerificationError(
+            f"the snapshot on {report.branch!r} was {note}",
+            do=f"The branch {promote!r} is as it was. If all is well, move it:"
+            f" `{' '.join(map(quote, reset))} --expect {tip}`.",
+            branch=promote,
+            snapshot=report.snapshot_id,
+        )
     if tip == report.snapshot_id:
         return
     if all(each.id != tip for each in repo.ancestry(snapshot_id=report.snapshot_id)):

@@ -7,7 +7,7 @@ and anybody may have written it: only those below places that the caller authori
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
-from icevirt.model.snapshot import Snapshot
+from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.edits.file_edits import read_recorded
@@ -179,7 +179,8 @@ def verify_snapshot(
         snapshot_id: The version, which may be on no branch.
         values: How many chunks are compared.
         access: As ``authorize_virtual_chunk_access``.
-        scanners: That describe files, by group; of other groups those that are recorded.
+        scanners: That describe the files of the datasets that the call made, by group. Datasets of
+            other groups are not looked at.
         executor: Runs the tasks.
 
     Raises:
@@ -196,7 +197,8 @@ def verify_snapshot(
         wanted=values,
         full=False,
         seed=secrets.randbelow(1 << 32),
-        scanners=_find_scanners(opened, session, scanners) if values else {},
+        scanners=scanners,
+        own=scanners.keys(),
         executor=executor,
         clock=Clock(),
     )
@@ -214,9 +216,21 @@ def _verify(
     scanners: Mapping[str, str],
     executor: ExecutorChoice,
     clock: Clock,
+    own: Collection[str] | None = None,
 ) -> VerifyReport:
+    """Verify a version, or of its datasets those of ``own`` groups only."""
     storage = opened.storage
-    work = _Work(session, storage, access, _build_of(opened, session), scanners)
+    records = [
+        each
+        for each in _records_of(opened, session)
+        if own is None or str(each.get("group")) in own
+    ]
+    nodes = [*session.snapshot.arrays()]
+    if own is not None:
+        nodes = _arrays_of(own, nodes, _records_of(opened, session))
+    work = _Work(
+        session, storage, access, build=_build_of(opened, session), scanners=scanners, nodes=nodes
+    )
     with long_running("verify", clock), job_tags(storage.url), ExitStack() as stack:
         size = work.total if full else wanted
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
@@ -241,7 +255,11 @@ def _verify(
             met = np.concatenate([np.zeros(0, np.uint64), *(urls for _, urls in looked)])
             found += [checked for checked, _ in looked]
             with clock.phase("references"), describe_jobs("verify: files without references"):
-                found.append(check_files_copied(opened, session, access, met, running))
+                found.append(
+                    check_files_copied(
+                        opened, session, access, met, running=running, records=records
+                    )
+                )
         chosen = work.some(wanted, full=full, seed=seed)
         found += done("values", compare_values, chosen)
     checked = total(found)
@@ -300,21 +318,27 @@ def _build_of(opened: Repository, session: Session) -> Mapping[str, Any]:
     return next((each for each in older if each is not None), {})
 
 
-def _find_scanners(
-    opened: Repository, session: Session, known: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the scanners that were named for datasets of a version, by group.
+def _arrays_of(
+    own: Collection[str], nodes: Iterable[ArrayNode], records: Iterable[Mapping[str, Any]]
+) -> list[ArrayNode]:
+    """Return the arrays of some datasets: of which the nearest group that was built is theirs."""
+    known = {*own, *(str(each.get("group")) for each in records)}
+    return [
+        node
+        for node in nodes
+        if next((each for each in reversed(paths.ancestors(node.path)) if each in known), "") in own
+    ]
 
-    ``known`` holds those that the caller named.
+
+def _find_scanners(opened: Repository, session: Session) -> dict[str, str]:
+    """Return the scanners that were named for datasets of a version, by group.
 
     Raises:
         InvalidInputError: One is not installed, or only the caller may name it.
     """
-    found = dict(known or {})
+    found = {}
     for record in _records_of(opened, session):
         group = str(record.get("group"))
-        if group in found:
-            continue
         name = find_scanner(opened.storage, record)
         if name is None:
             recorded = recorded_scanner(record)
@@ -345,12 +369,14 @@ class _Work:
         session: Session,
         storage: Any,
         access: Mapping[str, Any],
+        *,
         build: Mapping[str, Any],
         scanners: Mapping[str, str],
+        nodes: Iterable[ArrayNode],
     ) -> None:
         self._session, self._storage, self._access = session, storage, access
         self._scanners = scanners
-        self.manifests = in_order(session.snapshot)
+        self.manifests = in_order(session.snapshot, nodes)
         choices = build.get("combine", {})
         self._tolerance: Mapping[str, float] = choices.get("tolerance") or {}
         is_rebased = bool(choices.get("rebase_indices"))
@@ -395,9 +421,9 @@ class _Work:
         )
 
 
-def in_order(snapshot: Snapshot) -> list[tuple[ObjectId12, int]]:
+def in_order(snapshot: Snapshot, nodes: Iterable[ArrayNode]) -> list[tuple[ObjectId12, int]]:
     """Return manifests with counts of references, those that share files beside one another."""
-    found = ((key, snapshot.manifest(key)) for key in along_arrays(snapshot.arrays()))
+    found = ((key, snapshot.manifest(key)) for key in along_arrays(nodes))
     return [(key, info.num_chunk_refs) for key, info in found if info is not None]
 
 
@@ -409,7 +435,9 @@ def check_files_copied(
     session: Session,
     access: Mapping[str, GrantedAccess],
     met: NDArray[np.uint64],
+    *,
     running: Executor,
+    records: Iterable[Mapping[str, Any]],
 ) -> Checked:
     """Look at the files of a version's datasets that references do not lead to.
 
@@ -419,8 +447,8 @@ def check_files_copied(
         access: What was authorized, by prefix.
         met: The hashes of the URLs of files that were looked at.
         running: Runs tasks.
+        records: What the builds of the datasets said.
     """
-    records = _records_of(opened, session)
     reach = SourceAccess.of_containers(session.config.virtual_chunk_containers, access)
     places = tuple(prefix for prefix in access if prefix.startswith("file://"))
     places += tuple(grant.prefix for grant in reach.grants)

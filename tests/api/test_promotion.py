@@ -1,5 +1,9 @@
 """A build that is verified before its readers see it."""
 
+import re
+import shlex
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,7 +11,14 @@ import pytest
 import icevirt
 from builds.support import official, write_day
 from grouping import grouped
-from icevirt.errors import ConflictError, InvalidInputError, RefNotFoundError, VerificationError
+from icevirt.api.verify import verify_snapshot
+from icevirt.errors import (
+    BuildError,
+    ConflictError,
+    InvalidInputError,
+    RefNotFoundError,
+    VerificationError,
+)
 from icevirt.tasks.verify.references import check_references
 
 
@@ -102,6 +113,51 @@ def test_what_differs_never_gets_on_the_branch(begin, call, days, repo_path, in_
     if begin is None:
         done = call(days, repo_path, how)
         assert official(repo_path).lookup_branch("main") == done.snapshot_id
+
+
+@pytest.mark.parametrize("begin", [None, build_two], ids=["build", "append"])
+def test_garbage_that_is_collected_meanwhile_ends_the_call(begin, days, repo_path, monkeypatch):
+    """Else the branch would get a snapshot that is no more."""
+    first = begin and begin(days, repo_path).snapshot_id
+
+    def verify_and_collect(*given, **how):
+        found = verify_snapshot(*given, **how)
+        time.sleep(1)  # younger than what was written by whole seconds, which are what counts
+        gone = icevirt.Repository.open(repo_path).garbage_collect(datetime.now(UTC))
+        assert gone.snapshots_deleted == 1
+        return found
+
+    call = icevirt.append if begin else icevirt.build
+    with monkeypatch.context() as patch:
+        patch.setattr("icevirt.api.verify.verify_snapshot", verify_and_collect)
+        with pytest.raises(BuildError, match="garbage was collected"):
+            call(days, repo_path, concat_dim="time", commit_options={"verify": 2})
+    assert icevirt.check(repo_path).ok
+    assert first is None or icevirt.Repository.open(repo_path).lookup_branch("main") == first
+    assert call(days, repo_path, concat_dim="time", commit_options={"verify": 2}).snapshot_id
+
+
+def test_datasets_of_other_groups_stop_no_verified_build(days, repo_path, tmp_path):
+    """Neither a lost file of theirs, nor a scanner that only its user may name."""
+    scanner = "icevirt_scanners.hdf5.scanner:Hdf5Scanner"
+    other = write_day(tmp_path / "other.nc", 7)
+    icevirt.build(other, repo_path, group="/a", scan_options={"scanner": scanner})
+    Path(other).unlink()
+    report = icevirt.build(
+        days, repo_path, concat_dim="time", group="/b", commit_options={"verify": 5}
+    )
+    assert report.snapshot_id == icevirt.Repository.open(repo_path).lookup_branch("main")
+    assert not [each for each in report.findings if "not verified" in each]
+
+
+def test_the_command_of_the_error_shows_what_differs(days, repo_path, in_process, run):
+    in_process.before[check_references] = rewrite(days)
+    with pytest.raises(VerificationError) as caught:
+        icevirt.build(days, repo_path, concat_dim="time", commit_options={"verify": 500})
+    (words,) = re.findall("`icevirt (.*)`", str(caught.value))
+    status, shown, _ = run(*shlex.split(words))
+    assert status == 1
+    assert "day1.nc" in shown
 
 
 def test_others_may_commit_elsewhere_while_a_build_is_verified(days, repo_path, in_process):

@@ -44,7 +44,7 @@ from icevirt.planning.schedule.write_tasks import Route, bundles, drafts, route_
 from icevirt.planning.schedule.write_tasks import deal_items as dealt_items
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.build_commit import BuildCommit, with_settings
-from icevirt.repo.commits.pending_commit import PendingCommit
+from icevirt.repo.commits.pending_commit import PendingCommit, refuse_collected
 from icevirt.repo.layout import chunk, manifest
 from icevirt.repo.repo_info_file import RepoState
 from icevirt.storage.protocol import Below
@@ -326,13 +326,17 @@ def publish_rewrite(
 
     Raises:
         ConflictError: Others changed the dataset.
+        BuildError: Garbage was collected while the snapshot was checked.
         StorageError: Others changed the repository before every attempt.
     """
     held = HeldObjects(assets.storage)
     is_detached, made = check is not None, dict[ObjectId12, Snapshot]()
+    verified: str | None = None
 
     def decide(current: RepoState) -> tuple[str, Sequence[Edit]]:
         nonlocal rewrite
+        if not is_detached:
+            refuse_collected(current.info, verified)
         tip = lookup.branch_tip(current.info, target.branch)
         if tip != rewrite.base.id:
             now = assets.snapshot(tip)
@@ -355,7 +359,8 @@ def publish_rewrite(
 
     do = "Do the same again when fewer processes write."
     if check is not None:
-        check(target.head.publish(decide, do=do, held=held, known=target.state)[0])
+        verified = target.head.publish(decide, do=do, held=held, known=target.state)[0]
+        check(verified)
         is_detached = False
         return target.head.publish(decide, do=do, held=held)[0]
     return target.head.publish(decide, do=do, held=held, known=target.state)[0]

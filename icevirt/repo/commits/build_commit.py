@@ -30,6 +30,7 @@ from icevirt.repo.commits.pending_commit import (
     PendingCommit,
     are_many,
     in_order,
+    refuse_collected,
     refuse_missing,
 )
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
@@ -117,6 +118,7 @@ class BuildCommit:
     _first: RepoInfo | None = None  # where the build makes the repository
     _put: tuple[PendingCommit, Snapshot] | None = None  # what was written on which parent
     _is_detached: bool = False
+    _verified: str | None = None  # the snapshot that was checked
 
     def __post_init__(self) -> None:
         self.metadata = as_json(self.metadata)
@@ -133,7 +135,8 @@ class BuildCommit:
             RefNotFoundError: There is no such branch.
             ConflictError: The branch moved, and the build's paths were touched.
             InvalidInputError: Containers contradict those that are there.
-            BuildError: A manifest is missing.
+            BuildError: A manifest is missing, or garbage was collected while the snapshot was
+                checked.
             ReadOnlyError: The repository is read-only.
             FormatError: It is of the V1 format.
         """
@@ -145,7 +148,8 @@ class BuildCommit:
         how: Any = {"do": do, "held": self._held, "create": self._begin}
         if self.check is not None:
             self._is_detached = True
-            self.check(self._head.publish(self._decide, **how)[0])
+            self._verified = self._head.publish(self._decide, **how)[0]
+            self.check(self._verified)
             self._is_detached = False
         return self._head.publish(self._decide, **how)[0]
 
@@ -167,6 +171,8 @@ class BuildCommit:
         refuse_v1(info, "a build")
         if build_id is not None and (made := find_build(info, self.branch, str(build_id))):
             return made, ()
+        if not self._is_detached:
+            refuse_collected(info, self._verified)
         parent = lookup.branch_tip(info, self.branch)
         if info is not self._first:
             self._check_parent(info, parent)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from icevirt.errors import BuildError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
@@ -145,3 +146,20 @@ def refuse_missing(assets: Assets, files: Sequence[ManifestFile], *, do: str) ->
                 do=do,
                 manifest=str(file.id),
             )
+
+
+def refuse_collected(info: RepoInfo, snapshot_id: str | None) -> None:
+    """Check that a snapshot that waits on no branch is still there, if one does.
+
+    Garbage collection takes it off the list before it deletes what only it refers to.
+
+    Raises:
+        BuildError: It is not.
+    """
+    if snapshot_id is not None and layout.snapshot_id(snapshot_id) not in info.snapshots:
+        raise BuildError(
+            "garbage was collected while a snapshot was verified, and the snapshot with it",
+            do="Do the same again. Garbage collection spares what is younger than its cutoff:"
+            " let that be older than the longest build.",
+            snapshot=snapshot_id,
+        )

@@ -49,6 +49,10 @@ def store_dask(
     processes or a distributed cluster. The session takes over all changes, or none. Blocks that
     several sources need are computed once.
 
+    Numbers are converted to the dtype of their target if all have their value there; floats may
+    lose digits, but not become infinite. An integer that does not fit, and an object that is no
+    text where texts are stored, is refused when its block is written.
+
     Args:
         sources: dask arrays.
         targets: A zarr array for each, opened from ``session.store``.
@@ -62,8 +66,8 @@ def store_dask(
 
     Raises:
         ReadOnlyError: The session is read-only.
-        InvalidInputError: A target is of another store, a shape or dtype does not fit, or blocks
-            share a chunk.
+        InvalidInputError: A target is of another store, a shape, dtype or value does not fit, or
+            blocks share a chunk.
         ConflictError: Two tasks of other processes wrote into one chunk.
     """
     whole = match(sources, targets, regions)
@@ -160,8 +164,9 @@ def _write(
     session = fork.open()
     place = fuse_slice(region, at)  # type: ignore[no-untyped-call]
     array = zarr.open_array(IcevirtStore(session), path=path, mode="r+")
+    converted = _convert(values, array)
     take_turns(array)
-    array[place or ...] = values
+    array[place or ...] = converted
     return session
 
 
@@ -357,10 +362,54 @@ def place(source: Any, target: zarr.Array[Any], region: tuple[Any, ...] | None) 
 
 
 def _keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Say whether a dtype takes the values of another; numbers may lose precision."""
+    """Say whether a dtype may take the values of another; `_convert` looks at the values."""
     if source.kind == "O":
-        return target.kind in "OTUS"  # texts
+        return target.kind in "OT"  # texts of any length
     return np.can_cast(source, target, "safe" if target.kind in "USMm" else "same_kind")
+
+
+def _convert(values: Any, target: zarr.Array[Any]) -> Any:
+    """Return a block in the dtype of its target. Raises if a value would become another one."""
+    dtype = target.dtype
+    have = getattr(values, "dtype", dtype)
+    if have.kind == "O" and dtype.kind == "T":
+        try:  # others would become texts, and None "None"
+            return np.asarray(values).astype(np.dtypes.StringDType(coerce=False)).astype(dtype)
+        except ValueError as error:
+            raise _value_error(have, target) from error
+    if have == dtype or have.kind not in "iufcmM" or dtype.kind not in "iufcmM":
+        return values
+    if have.kind not in "mM" and np.can_cast(have, dtype, "safe"):
+        return values
+    values = np.asarray(values)
+    with np.errstate(all="ignore"):
+        try:
+            converted = values.astype(dtype)
+        except OverflowError as error:  # of times, in recent versions of NumPy
+            raise _value_error(have, target) from error
+        if have.kind in "fc":
+            kept = np.isfinite(converted) | ~np.isfinite(values)
+        elif dtype.kind in "iu":
+            kept = converted == values
+        else:  # there and back
+            kept = converted.astype(have) == values
+            if have.kind in "mM":
+                kept |= np.isnat(values)
+    if not kept.all():
+        raise _value_error(have, target, example=str(values[~kept].flat[0]))
+    return converted
+
+
+def _value_error(have: Any, target: zarr.Array[Any], **facts: Any) -> InvalidInputError:
+    return InvalidInputError(
+        "a value of a dask array does not fit into the dtype of its target",
+        do="Write it to an array of a dtype that holds all values, or convert them yourself:"
+        f" array.astype({str(target.dtype)!r}).",
+        path=target.path,
+        source_dtype=str(have),
+        target_dtype=str(target.dtype),
+        **facts,
+    )
 
 
 def _edges(start: int, sizes: Iterable[int]) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from shlex import join
 from typing import Any
 
 from icevirt.api.choices import (
@@ -69,8 +70,11 @@ def continue_options(
     scan_options: ScanOptionsLike,
     combine_options: CombineOptionsLike,
     commit_options: CommitOptionsLike,
+    takes_options: bool = True,
 ) -> Continued:
     """Return the options that a build recorded; options of the call override them.
+
+    Remedies name options of the call, unless ``takes_options`` says that users cannot name any.
 
     Raises:
         InvalidInputError: The build had options that the call has to give itself, or the options
@@ -80,11 +84,12 @@ def continue_options(
     scan, combine = record.get("scan", {}), record.get("combine", {})
     asked = _check(ScanOptions, scan_options), _check(CombineOptions, combine_options)
     commit = _check(CommitOptions, commit_options)
-    _refuse_lacking(scan, combine, *asked, commit)
+    lacking = _only_caller if takes_options else _only_rebuild
+    _refuse_lacking(scan, combine, *asked, commit, lacking=lacking)
     if "scanner" not in asked[0]:
         scanner = find_scanner(storage, record)
         if scanner is None:
-            raise _only_caller("scan_options", "scanner", recorded_scanner(record))
+            raise lacking("scan_options", "scanner", recorded_scanner(record))
         asked[0]["scanner"] = scanner
     known = _usable(lambda: _scan_options(scan)), _usable(lambda: _combine_options(combine, asked))
     if "containers" not in commit and (named := combine.get("containers")):
@@ -163,6 +168,8 @@ def _refuse_lacking(
     asked_scan: Mapping[str, Any],
     asked_combine: Mapping[str, Any],
     commit: Mapping[str, Any],
+    *,
+    lacking: Callable[[str, str, Any], InvalidInputError],
 ) -> None:
     """Refuse a call without what the build had and only the caller may say.
 
@@ -176,16 +183,18 @@ def _refuse_lacking(
         )
     if (held := scan.get("allow_references_to")) and "allow_references_to" not in asked_scan:
         value = list(held) if isinstance(held, list | tuple) else str(held)
-        raise _only_caller("scan_options", "allow_references_to", value)
+        raise lacking("scan_options", "allow_references_to", value)
     if (held := (combine.get("edits") or {}).get("preprocess")) and (
         "preprocess" not in asked_combine
     ):
-        raise _only_caller("combine_options", "preprocess", str(held))
+        raise lacking("combine_options", "preprocess", str(held))
     if (held := combine.get("publish_as")) and "publish_as" not in commit:
-        raise _only_caller("commit_options", "publish_as", {str(a): str(b) for a, b in held})
+        raise lacking("commit_options", "publish_as", {str(a): str(b) for a, b in held})
     labels = combine.get("labels") or {}
     listed = [str(name) for name, each in labels.items() if not isinstance(each, str)]
     if listed and "labels" not in asked_combine:
+        if lacking is _only_rebuild:
+            raise lacking("combine_options", "labels", {each: ["..."] for each in listed})
         raise InvalidInputError(
             "the last build had a list of labels, which has none for further files",
             do=write_remedy(
@@ -205,5 +214,22 @@ def _only_caller(options: str, name: str, value: Any) -> InvalidInputError:
         f"the last build had {name}, which is not taken from the repository",
         fixes=[fix],
         do="Anyone who can write the repository could choose what is read or run here.",
+        recorded=value,
+    )
+
+
+def _only_rebuild(options: str, name: str, value: Any) -> InvalidInputError:
+    given = of_arguments({"mode": "w", options: {name: value}}, "")
+    return InvalidInputError(
+        f"the last build had {name}, which is not taken from the repository",
+        do=write_remedy(
+            "Build the dataset from the files to keep, if you trust this value: ",
+            write_code(
+                f"icevirt.build(files, repo, {given.python})",
+                f"icevirt build FILES REPO {join(given.flags)}",
+            ),
+            ". Anyone who can write the repository could choose what is read or run here. A"
+            " scanner that you named on another machine counts there.",
+        ),
         recorded=value,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,6 +66,7 @@ _S3 = frozenset(
 )
 QUOTA_PROJECT = "GOOGLE_CLOUD_QUOTA_PROJECT"
 """The variable of Google's libraries for the project that pays for requests."""
+_PAYER = "x-goog-user-project"
 
 _SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization")
 _SECRET = ("proxy_url", "key", "token", "secret", "sas", "password", "credential")
@@ -224,6 +225,19 @@ def options_of(address: Address, config: ObjectStoreConfig | None) -> StoreOptio
     return _BUILDERS[address.provider](address, config.kind, given)
 
 
+def charge_quota_project(options: StoreOptions) -> StoreOptions:
+    """Return the options of signed requests to Google, for which the environment's project pays.
+
+    The options' own project counts first. Requests that are not signed are charged to nobody, and
+    tell a public server nothing of the user.
+    """
+    payer = _env(QUOTA_PROJECT)
+    named = any(name == _PAYER for name, _ in options.headers)
+    if payer is None or named:
+        return options
+    return replace(options, headers=(*options.headers, (_PAYER, payer)))
+
+
 def is_secret(name: str) -> bool:
     """Say whether an option of this name holds a secret."""
     return any(part in name.lower() for part in _SECRET)
@@ -268,11 +282,11 @@ def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOption
         store["base_url"] = base_url
         if not is_plain_http(str(base_url)):
             client["allow_http"] = False
-    payer = store.pop("user_project", None) or _env(QUOTA_PROJECT)
+    payer = store.pop("user_project", None)
     return StoreOptions(
         store=_pairs(store),
         client=_client(client),
-        headers=(("x-goog-user-project", str(payer)),) if payer else (),
+        headers=((_PAYER, str(payer)),) if payer else (),
     )
 
 

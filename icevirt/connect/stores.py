@@ -25,7 +25,7 @@ from icevirt.connect.credentials.common import (
 )
 from icevirt.connect.credentials.object_stores import PROFILE, from_profile
 from icevirt.connect.library import obstore, open_store
-from icevirt.connect.options import StoreOptions, options_of
+from icevirt.connect.options import StoreOptions, charge_quota_project, options_of
 from icevirt.connect.urls import Address, destination
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import ObjectStoreConfig
@@ -161,7 +161,16 @@ def bucket_of(
             url=address.root.url,
             credentials_for=given.provider,
         )
+    if address.provider == "gcs" and not _is_anonymous(options, given):
+        options = charge_quota_project(options)
     return Bucket(address=address.root, options=options, credentials=given, only=only)
+
+
+def _is_anonymous(options: StoreOptions, credentials: Credentials) -> bool:
+    """Say whether requests are not signed; credentials that were passed sign them in any case."""
+    if isinstance(credentials, FromEnv | NoCredentials):
+        return bool(dict(options.store).get("skip_signature"))
+    return isinstance(credentials, Anonymous)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ def store_dask(
 ) -> ForkSession:
     """Write dask arrays into zarr arrays, and return the merged fork of the session.
 
+    Values that the dtype of a target does not hold are refused, as by `icevirt.store_dask`.
+
     Args:
         sources: dask arrays, or one.
         targets: A zarr array for each, of a fork's store.

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 from functools import wraps
+from http.client import HTTPException
 from typing import Any, Self, cast
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urljoin, urlsplit
@@ -37,6 +38,7 @@ from icevirt.icechunk._shims.storages import (
 )
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.containers import ObjectStoreConfig as AnyObjectStoreConfig
+from icevirt.redaction import without_secrets
 from icevirt.storage import constructors, memory, object_store
 from icevirt.storage.protocol import NOTHING, LostRace, Version, Written
 
@@ -360,11 +362,17 @@ def redirect_storage(base_url: str) -> Storage:
     The server is asked when the storage is used first.
 
     Raises:
-        InvalidInputError: It is not a URL.
+        InvalidInputError: It is not a URL, or has a user name.
     """
     if "://" not in base_url:
         raise InvalidInputError(
             "this is not a URL", do="Write it like https://host/repository.", url=base_url
+        )
+    if "@" in re.split("[/?#]", base_url.partition("://")[2])[0]:
+        raise InvalidInputError(
+            "the URL of a redirect must not contain a user name or password",
+            do="Remove it: the server is asked without credentials.",
+            url=base_url,
         )
     return cast("Storage", _Redirect(base_url))
 
@@ -377,7 +385,7 @@ class _Redirect(NamedStorage):
         self._found: Storage | None = None
 
     def _show_fields(self) -> Mapping[str, Any]:
-        return {"type": self._type, "url": self._asked}
+        return {"type": self._type, "url": without_secrets(self._asked)}
 
     def resolve(self) -> Storage:
         """Return the storage that the server names now, the first time."""
@@ -428,6 +436,12 @@ def _location(url: str) -> str:
     except HTTPError as error:
         if location := error.headers.get("Location"):
             return str(location)
+    except (HTTPException, ValueError) as error:  # ValueError: of the port
+        raise RedirectError(
+            "a request to this URL is not possible, or its answer is not HTTP",
+            do="Check the URL.",
+            url=url,
+        ) from error
     except OSError as error:
         raise RedirectError("the server does not answer", do="Try again.", url=url) from error
     raise RedirectError("this server does not redirect to a storage", do="Check the URL.", url=url)

@@ -209,6 +209,14 @@ class Authorizer:
         known = access.credentials, access.endpoints
         return RemoteGrant(url, key, container, *known, made=made, query=query)
 
+    def container(self, location: str) -> VirtualChunkContainer:
+        """Return the container of a location, authorized or not.
+
+        Raises:
+            InvalidInputError: No container covers it.
+        """
+        return self._container_of(location)[0]
+
     def absolute(self, location: str) -> str:
         """Return the URL of a location, authorized or not; one of no container stays as it is."""
         if not location.startswith(_NAMED):

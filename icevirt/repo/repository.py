@@ -23,6 +23,8 @@ from icevirt.storage.protocol import Storage
 if TYPE_CHECKING:
     from icevirt.repo.authorization import Authorization
 
+_MOST_CACHE = 1 << 30  # bytes of chunks that a persisted setting keeps in a reader's memory
+
 
 class Repository(Sessions, RepositoryHistory, Settings, Pictured):
     """An Icechunk repository. Get one from `create`, `open` or `open_or_create`.
@@ -171,7 +173,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
             persisted=persisted,
             config=effective,
             credentials=credentials,
-            assets=_assets(current, root, effective, options),
+            assets=_assets(current, root, effective, options, given),
             options=options,
         )
         opened._head = head  # which need not decode again what it has decoded
@@ -276,7 +278,11 @@ def _document(config: RepositoryConfig | None) -> dict[str, Any]:
 
 
 def _assets(
-    current: RepoState, root: Storage, config: RepositoryConfig, options: RepositoryOptions
+    current: RepoState,
+    root: Storage,
+    config: RepositoryConfig,
+    options: RepositoryOptions,
+    given: Mapping[str, Any],
 ) -> Assets:
     """Return what reads the files, which is the one thing that depends on their format."""
     if (old := old_of(current)) is not None:
@@ -286,12 +292,18 @@ def _assets(
         from icevirt.wire.manifests.encoding import ManifestEncoding
 
         manifests = ManifestEncoding.of_config(document)
-    caching = config.caching if document.get("caching") else None
     return Assets(
         root,
-        chunk_cache_bytes=(caching and caching.num_bytes_chunks) or 0,
+        chunk_cache_bytes=_chunk_cache(config, given) if document.get("caching") else 0,
         level=config.compression_level,
         manifests=manifests,
         spec_version=current.info.spec_version,
         content_addressed=options.content_addressed_chunks,
     )
+
+
+def _chunk_cache(config: RepositoryConfig, given: Mapping[str, Any]) -> int:
+    """Return the memory for chunks: a repository has no more of its readers' than `_MOST_CACHE`."""
+    wanted = (config.caching and config.caching.num_bytes_chunks) or 0
+    own = (given.get("caching") or {}).get("num_bytes_chunks")
+    return wanted if own is not None else min(wanted, _MOST_CACHE)

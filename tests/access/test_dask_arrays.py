@@ -297,6 +297,55 @@ def test_texts_and_times_are_written_whole(session, dtype, values):
             icevirt.dask.store_dask(da.zeros(2, dtype=longer), target)
 
 
+TEXTS = np.dtypes.StringDType()
+CHANGED = {
+    "a text that is cut": (np.array(["abcdef", "x"], object), "<U3"),
+    "bytes that are cut": (np.array([b"abcdef", b"x"], object), "S3"),
+    "nothing among texts": (np.array([None, "x"], object), TEXTS),
+    "numbers as texts": (np.array([1, "x"], object), TEXTS),
+    "a missing text": (np.array([np.nan, "x"], object), TEXTS),
+    "a large integer": (np.array([300, 2]), "i1"),
+    "one above the sign": (np.array([200, 2], "u1"), "i1"),
+    "one above the sign of as many bytes": (np.array([2**63, 2], "u8"), "i8"),
+    "an integer between floats": (np.array([2**24 + 1, 2]), "f4"),
+    "the largest integer as a float": (np.array([2**63 - 1, 2]), "f4"),
+    "a large float": (np.array([1e300, 2]), "f4"),
+    "a large complex number": (np.array([1e300j, 2]), "c8"),
+    "a late day": (np.array(["3000-01-01", "2000-01-01"], "M8[D]"), "M8[ns]"),
+}
+
+
+@pytest.mark.parametrize(("values", "dtype"), CHANGED.values(), ids=CHANGED)
+def test_a_value_that_would_become_another_one_is_refused(session, values, dtype):
+    zarr.create_array(session.store, name="t", shape=(2,), dtype=dtype, fill_value=None)
+    source = da.from_array(values, chunks=2)
+    with pytest.raises(InvalidInputError, match=r"not fit into the dtype of its target.*astype"):
+        icevirt.dask.store_dask(source, zarr.open_array(session.store, path="t"))
+    fork = session.fork()
+    target = zarr.open_array(fork.store, path="t")
+    with pytest.raises(InvalidInputError, match="not fit into the dtype of its target"):
+        icevirt.icechunk.dask.store_dask(sources=[source], targets=[target])
+
+
+KEPT = {
+    "integers that fit": (np.array([-128, 127]), "i1"),
+    "without a sign": (np.array([2**63 - 1, 0], "u8"), "i8"),
+    "integers as floats": (np.array([2**24, -3]), "f4"),
+    "floats with fewer digits": (np.array([0.1, np.inf]), "f4"),
+    "no number": (np.array([np.nan, -np.inf]), "f2"),
+    "no time": (np.array(["NaT", "2000-01-01"], "M8[D]"), "M8[ns]"),
+    "texts": (np.array(["abcdef", np.str_("x")], object), TEXTS),
+}
+
+
+@pytest.mark.parametrize(("values", "dtype"), KEPT.values(), ids=KEPT)
+def test_values_that_fit_are_converted(session, values, dtype):
+    zarr.create_array(session.store, name="t", shape=(2,), dtype=dtype, fill_value=None)
+    target = zarr.open_array(session.store, path="t")
+    icevirt.dask.store_dask(da.from_array(values, chunks=2), target)
+    np.testing.assert_array_equal(target[...], values.astype(dtype))
+
+
 def test_icechunks_name_takes_forks_only(session):
     target = arrays(session)["a"]
     with pytest.raises(TypeError, match="takes forks"):

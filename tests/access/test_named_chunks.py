@@ -147,7 +147,10 @@ def test_a_pipeline_that_a_program_chose_stays(tmp_path):
 
 
 KINDS = {
-    "virtual": ("A source file is damaged", "icevirt verify {repo} --full --authorize {folder}/"),
+    "virtual": (
+        "A source file is damaged",
+        "icevirt verify {repo} --full --snapshot-id {id} --authorize {folder}/`",
+    ),
     "native": ("An object of the repository is damaged", "icevirt check {repo} --chunks"),
     "inline": ("part of a manifest, and no source file has them", "icevirt check {repo}`"),
 }
@@ -155,8 +158,8 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_to_do_fits_the_kind_of_the_chunk(kind, tmp_path):
-    (folder := tmp_path / "files").mkdir()
-    (folder / "a.bin").write_bytes(b"\xaa" * 40)
+    ((folder := tmp_path / "files") / "deep").mkdir(parents=True)
+    (folder / "deep" / "a.bin").write_bytes(b"\xaa" * 40)
     config = icevirt.RepositoryConfig(inline_chunk_threshold_bytes=512 * (kind == "inline"))
     store = icevirt.local_filesystem_store(f"{folder}/")
     config.set_virtual_chunk_container(icevirt.VirtualChunkContainer(f"{folder.as_uri()}/", store))
@@ -164,13 +167,15 @@ def test_what_to_do_fits_the_kind_of_the_chunk(kind, tmp_path):
     session = repo.writable_session("main")
     array = zarr.create_array(session.store, name="a", shape=(4,), chunks=(4,), dtype="f8")
     if kind == "virtual":
-        session.store.set_virtual_ref("a/c/0", f"{folder.as_uri()}/a.bin", offset=0, length=40)
+        session.store.set_virtual_ref("a/c/0", f"{folder.as_uri()}/deep/a.bin", offset=0, length=40)
     else:
         buffer = zarr.core.buffer.default_buffer_prototype().buffer
         asyncio.run(session.store.set("a/c/0", buffer.from_bytes(b"\xaa" * 40)))
     with pytest.raises(StorageError, match="cannot be decoded") as caught:
         array[:]
     shown = str(caught.value)
+    facts = {"repo": (tmp_path / "repo").as_uri(), "folder": folder.as_uri()}
+    facts["id"] = session.snapshot_id
     for words in KINDS[kind]:
-        assert words.format(repo=(tmp_path / "repo").as_uri(), folder=folder.as_uri()) in shown
+        assert words.format(**facts) in shown
     assert sum(first in shown for first, _ in KINDS.values()) == 1

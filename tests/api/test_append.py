@@ -1,6 +1,7 @@
 """Appended files make the dataset that one build of all files makes, whatever was repeated."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -322,6 +323,20 @@ def test_a_recorded_option_that_reads_or_runs_something_is_not_taken(output, nam
     saying(repo, **output)
     with pytest.raises(errors.InvalidInputError, match=name):
         icevirt.append(days[2], repo)
+
+
+LISTED = {"a list of labels": ({"combine": {"labels": {"time": ["a", "b"]}}}, "labels")}
+
+
+@pytest.mark.parametrize(("output", "name"), (AUTHORITY | LISTED).values(), ids=AUTHORITY | LISTED)
+def test_a_window_names_no_option_that_only_an_append_takes(output, name, days, repo):
+    icevirt.append(days[:2], repo, concat_dim="time")
+    saying(repo, **output)
+    with pytest.raises(errors.InvalidInputError, match=name) as caught:
+        icevirt.maintain(repo, window="1h", authorize=str(Path(days[0]).parent), dry_run=True)
+    assert not caught.value.fixes
+    call = rf'icevirt.build\(files, repo, mode="w", \w+_options=.*{name}'
+    assert re.search(call, str(caught.value))
 
 
 UNUSABLE = {

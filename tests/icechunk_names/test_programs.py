@@ -184,6 +184,39 @@ def test_a_redirect_leads_to_a_storage_and_no_credentials_to_it(monkeypatch):
     assert found._bucket.credentials == ours.s3_anonymous_credentials()
 
 
+class Mumbling(BaseHTTPRequestHandler):
+    """Answers with something that is not HTTP."""
+
+    def do_GET(self):
+        """Answer."""
+        self.wfile.write(b"SSH-2.0\r\n\r\n")
+
+    def log_message(self, *_args):
+        """Say nothing."""
+
+
+def test_a_redirect_shows_no_secret_and_takes_none():
+    shown = ours.redirect_storage("https://host.invalid/x?token=SECRET")
+    for text in (repr(shown), str(shown), shown._repr_html_()):
+        assert "host.invalid/x" in text
+        assert "SECRET" not in text
+    for url in ("https://user:SECRET@host.invalid/x", "https://SECRET@host.invalid?a=b"):
+        with pytest.raises(errors.InvalidInputError, match="user name") as caught:
+            ours.redirect_storage(url)
+        assert "SECRET" not in str(caught.value)
+    assert ours.redirect_storage("https://host.invalid?to=a@b")
+
+
+def test_a_redirect_that_cannot_be_asked_for_is_an_error_of_icevirt():
+    with HTTPServer(("127.0.0.1", 0), Mumbling) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        mumbling = f"http://127.0.0.1:{server.server_port}/"
+        for url in (mumbling, "http://127.0.0.1:port/x", "http://127.0.0.1:1/a b"):
+            with pytest.raises(errors.RedirectError):
+                ours.redirect_storage(url).resolve()
+        server.shutdown()
+
+
 SHOWN = [
     "CachingConfig(num_chunk_refs=3)",
     "CompressionConfig(algorithm=ice.CompressionAlgorithm(), level=2)",

@@ -12,10 +12,12 @@ import zarr
 
 import icevirt
 import icevirt.icechunk as ours
+from icevirt.connect import stores
 from icevirt.connect.credentials import keywords
 from icevirt.connect.stores import bucket_of
-from icevirt.errors import InvalidInputError, StorageError
+from icevirt.errors import ConfigurationError, InvalidInputError, StorageError
 from icevirt.icechunk._shims.unused_settings import UNUSED, find_unused
+from icevirt.repo import storage_settings
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import LostRace
 from servers.places import BUCKET
@@ -192,6 +194,11 @@ def test_a_project_pays_on_google_cloud_storage(monkeypatch):
     monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "two")
     assert headers() == {"x-goog-user-project": "two"}
     assert headers(given) == {"x-goog-user-project": "one"}
+    assert headers(icevirt.gcs_store({"google_skip_signature": "true"})) == {}
+    public = icevirt.icechunk.gcs_storage(bucket="b", prefix="p", anonymous=True)
+    assert "two" not in str(stores._arguments(public._bucket))
+    signed = icevirt.icechunk.gcs_storage(bucket="b", prefix="p", from_env=True)
+    assert "two" in str(stores._arguments(signed._bucket))
     with pytest.raises(InvalidInputError, match="GOOGLE_CLOUD_QUOTA_PROJECT=PROJECT"):
         keywords.parse_credentials("requester-pays", "gcs")
     with pytest.raises(InvalidInputError, match="not a way"):
@@ -214,6 +221,41 @@ def test_timeouts_and_sizes_of_parts_reach_the_library(strict_s3):
     }
     repo.storage.put("icevirt/large", bytes(7 << 20))
     assert any("uploadId" in each.target for each in strict_s3.rules.requests)
+
+
+NOT_VALID = {
+    "timeouts.read_timeout_ms": [2**63],
+    "timeouts.connect_timeout_ms": [10**12],
+    "timeouts.operation_attempt_timeout_ms": [2**64],
+    "storage_class": ["x\ny", "a b", "\u00e4"],
+    "chunks_storage_class": ["x\0"],
+    "metadata_storage_class": ["\r\n"],
+    "minimum_size_for_multipart_upload": [2**64],
+}
+
+
+@pytest.mark.parametrize("name", NOT_VALID)
+def test_a_setting_of_the_storage_that_no_client_obeys_is_refused(name):
+    storage = icevirt.s3_storage(bucket="b", prefix="p", region="r", anonymous=True)
+    section, _, own = name.rpartition(".")
+    for value in NOT_VALID[name]:
+        settings = {section: {own: value}} if section else {own: value}
+        with pytest.raises(ConfigurationError, match=f"storage.{name}"):
+            storage_settings.with_settings(storage, {"storage": settings})
+
+
+def test_a_repository_does_not_decide_how_much_memory_a_reader_needs():
+    root, much = icevirt.in_memory_storage(), 1 << 40
+    config = ours.RepositoryConfig(caching=ours.CachingConfig(num_bytes_chunks=much))
+    own = icevirt.Repository.create(root, config)
+    own.save_config()
+    read = icevirt.Repository.open(root)
+    assert read.config.caching.num_bytes_chunks == much
+    sizes = [each._assets._chunks.limit for each in (own, read)]
+    assert sizes == [much, 1 << 30]
+    assert icevirt.Repository.open(root, config)._assets._chunks.limit == much
+    less = ours.RepositoryConfig(caching=ours.CachingConfig(num_bytes_chunks=5))
+    assert icevirt.Repository.open(root, less)._assets._chunks.limit == 5
 
 
 ACT = {

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from shlex import quote
+from contextlib import suppress
+from shlex import join, quote
 from typing import Any
 
 import numpy as np
 
-from icevirt.errors import IcevirtError, StorageError
+from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.repo.view import View
 
 _DO = {
     ChunkType.virtual: "A source file is damaged or was replaced: `icevirt verify {repo} --full"
-    "{authorize}` names every such chunk. Restore the file from a copy, or build again from sound"
+    "{version}` names every such chunk. Restore the file from a copy, or build again from sound"
     " files.",
     ChunkType.native: "An object of the repository is damaged: restore it from a copy, or write the"
     " chunk again. `icevirt check {repo} --chunks` names all chunks whose bytes do not agree with"
@@ -76,22 +77,23 @@ def _describe(session: View, path: str, chunk: Sequence[int] | None) -> tuple[di
     """Return which bytes of which object a chunk is, and what to do if they are damaged."""
     repo = session.assets.storage.url
     facts: dict[str, Any] = {"variable": path}
-    kind, authorize = None, ""
+    kind, version = None, f" --snapshot-id {session.snapshot_id}"
     if chunk is not None:
         row = np.array([chunk], np.int64).reshape(1, len(chunk))
         found = session.references(path, row)
         facts["chunk"] = list(map(int, chunk))
         kind, source = ChunkType(int(found.kind[0])), int(found.source[0])
         if kind == ChunkType.virtual:
-            from icevirt.objects.authorize import Authorizer
+            from icevirt.objects.authorize import Authorizer, authorizing_fix
 
             known = Authorizer(session.config.virtual_chunk_containers, ())
             location = facts["location"] = known.absolute(found.locations.url[source])
-            authorize = f" --authorize {quote(location.rpartition('/')[0] + '/')}"
+            with suppress(InvalidInputError):  # no container, as in a repository from before V1
+                version += f" {join(authorizing_fix([known.container(location)]).flags)}"
         elif kind == ChunkType.native:
             facts["location"] = session.assets.chunk_urls(found.chunk_ids[source : source + 1])[0]
         if kind in (ChunkType.virtual, ChunkType.native):
             facts["offset"] = int(found.offset[0])
         facts["length"] = int(found.length[0])
     facts["repo"] = repo
-    return facts, _DO.get(kind, _DO[None]).format(repo=quote(repo), authorize=authorize)
+    return facts, _DO.get(kind, _DO[None]).format(repo=quote(repo), version=version)

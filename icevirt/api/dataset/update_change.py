@@ -148,7 +148,11 @@ class DatasetUpdate:
             InvalidInputError: Too many files are gone, or files lie elsewhere than was named.
         """
         options = continue_options(
-            call.storage, dataset.record, concat_dim=how.concat_dim, **how.options
+            call.storage,
+            dataset.record,
+            concat_dim=how.concat_dim,
+            takes_options=True,
+            **how.options,
         )
         # bad files are held back before; files that change begin a new attempt
         commit = replace(options.commit, branch=call.branch, promote=None, rescan_changed=False)

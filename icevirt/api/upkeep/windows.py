@@ -134,6 +134,7 @@ class DatasetFiles(Dataset):
             scan_options=None,
             combine_options=None,
             commit_options={"branch": self.target.branch},
+            takes_options=False,
         )
         return self.request(
             how,

@@ -21,7 +21,7 @@ from icevirt_scanners.encoding import GZIP, bytes_codec, hash_values, squeeze
 from icevirt_scanners.grib.cube import NUMBER, STEP, TIME, Cube, LevelAxis
 from icevirt_scanners.grib.described import GridOfFile, path_of
 from icevirt_scanners.grib.grids import DEGREES, Grid
-from icevirt_scanners.grib.variables import VariableKey, span
+from icevirt_scanners.grib.variables import VariableKey
 
 MAPPING = "spatial_ref"
 VALID_TIME = "valid_time"
@@ -133,15 +133,12 @@ def describe(key: VariableKey, grid: Grid) -> dict[str, Any]:
         "units": parameter.units,
         "standard_name": parameter.cf_name,
         "cell_methods": key.cell_methods,
+        "time_window": key.time_window,
         "coordinates": " ".join(beside),
         "grid_mapping": MAPPING if grid.mapping else "",
     }
     if key.level is not None:
         found["GRIB_level"] = key.level
-    if key.window is not None:
-        found["time_window"] = (
-            f"{span(key.window)} before valid_time" if key.window else "from time to valid_time"
-        )
     return {name: value for name, value in found.items() if value not in ("", "unknown", "~")}
 
 

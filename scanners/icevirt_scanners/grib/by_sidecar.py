@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.scan.contract import ByteSource
-from icevirt_scanners.grib.products import TEMPLATES, UNITS, read_products
+from icevirt_scanners.grib.products import FACTS, OF_RUNS, TEMPLATES, UNITS, read_products
 from icevirt_scanners.grib.sections import Fields, read_messages
 from icevirt_scanners.grib.sidecars import Sidecar, SidecarError
 
@@ -73,10 +73,13 @@ def _compare(sidecar: Sidecar, fields: Fields, rows: NDArray[np.int64]) -> None:
         raise SidecarError("a message has several fields, and the sidecar lists one")
     products = read_products(fields)
     said_first, said_last = sidecar.first[rows], sidecar.last[rows]
+    # lists differ in where a statistic over runs ends: with the last run, or at the lead of each
+    of_runs = products.facts[:, FACTS.index("increment")] == OF_RUNS
+    ends = of_runs & (said_last == products.begin + products.window)
     for what, said, found in (
         ("length", (sidecar.end - sidecar.begin)[rows], fields.length),
         ("reference time", sidecar.time[rows], products.time),
-        ("end", said_last, np.where(said_last < 0, -1, products.step)),
+        ("end", said_last, np.where((said_last < 0) | ends, said_last, products.step)),
         ("begin", said_first, np.where(said_first < 0, -1, products.begin)),
     ):
         if (odd := said != found).any():
@@ -135,6 +138,7 @@ def _at_times(fields: Fields, sidecar: Sidecar) -> tuple[NDArray[np.uint8], NDAr
             span, length = sidecar.last - sidecar.first, UNITS[found[:, where.interval + 14]]
             fits &= (sidecar.last >= 0) & (length > 0) & (span % np.maximum(length, 1) == 0)
             fits &= found[:, where.interval + 7] == 1
+            fits &= found[:, where.interval + 13] != OF_RUNS
             _put(found, fits, where.interval + 15, span // np.maximum(length, 1))
         _put(found, fits, 18 + where.shift, begin // np.maximum(unit, 1))
         is_said |= fits

@@ -19,6 +19,11 @@ from icevirt_scanners.grib.sections import DamagedMessageError, Fields
 INSTANT = 255
 """The statistic of a field that is none."""
 NO_MEMBER = -1
+OF_RUNS, FLOATING = 1, 5
+"""How the times of a statistic follow each other (table 4.11): start by start, all with one lead;
+and as any part of an interval."""
+# the valid time stays: what is said of a length of time is not true of these
+_SAME_VALID_TIME = (3, 4)
 _MISSING = 0xFFFFFFFF
 # seconds of a unit of time (table 4.4); months and years have no length
 _UNITS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1, 14: 900, 15: 1800}
@@ -79,7 +84,7 @@ FACTS = (
     *("discipline", "category", "number", "center", "subcenter", "tables", "local"),
     *("process", "stat", "unit", "length", "t1", "f1", "v1", "t2", "f2", "v2"),
     *("derived", "probability", "lower", "lower_scale", "upper", "upper_scale", "percentile"),
-    "constituent",
+    *("constituent", "increment"),
 )
 """Columns of `Products.facts`; -1 where the field has none, or a missing one."""
 
@@ -209,10 +214,13 @@ def _interval(
     unit, unknown = _unit(_number(held, at + 14, 1), rows)
     window = _number(held, at + 15, 4) * unit
     products.window[rows] = window
-    # fields whose forecasts begin at different times, all with one lead, end where they begin
-    increments = _number(held, at + 13, 1)
-    products.step[rows] += np.where(increments == 1, 0, window)
-    return unknown | refused
+    increment = _number(held, at + 13, 1)
+    put("increment", increment)
+    # a lead of many starts is where it begins, as ecCodes says
+    products.step[rows] += np.where(increment == OF_RUNS, 0, window)
+    constant = rows[np.isin(increment, _SAME_VALID_TIME)].tolist()
+    why = "a statistic over several runs for one valid time"
+    return unknown | dict.fromkeys(constant, why) | refused
 
 
 def _unit(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.grib.parameters import Parameter, is_old, name_level, name_parameter
-from icevirt_scanners.grib.products import FACTS, NO_MEMBER, Products
+from icevirt_scanners.grib.products import FACTS, FLOATING, NO_MEMBER, OF_RUNS, Products
 
 _PRESSURE = "isobaricInhPa"
 _STATISTICS = {
@@ -59,6 +59,8 @@ _DERIVED = {
     8: "minimum",
     9: "maximum",
 }
+_INCREMENTS = {OF_RUNS: "of_runs", FLOATING: "floating"}
+_FROM_TIME = "from time to valid_time"
 _LIMITS = {0: "below_{lower}", 1: "above_{upper}", 2: "between_{lower}_and_{upper}"}
 _LIMITS |= {3: "above_{lower}", 4: "below_{upper}"}
 # kinds of surfaces whose value is a place (table 4.5): those with a unit, and numbered ones
@@ -81,6 +83,7 @@ class VariableKey:
     has_members: bool
     step_type: str
     window: int | None  # seconds of the interval; 0: from the reference time on; None: an instant
+    increment: int  # OF_RUNS or FLOATING, -1 for others
     kind: str  # what was made of an ensemble, or of which constituent it is; "" mostly
     discipline: int
 
@@ -95,8 +98,10 @@ class VariableKey:
             yield self.type_of_level
         if self.step_type != "instant" and "stat" not in known:
             yield self.step_type
-        if self.window and "length" not in known:
+        if self.window and ("length" not in known or self.increment == OF_RUNS):
             yield span(self.window)
+        if self.increment >= 0:
+            yield _INCREMENTS[self.increment]
         if self.kind:
             yield self.kind
 
@@ -104,7 +109,18 @@ class VariableKey:
     def cell_methods(self) -> str:
         """CF's word for its statistic; "" for an instant."""
         method = _METHODS.get(self.step_type, "")
-        return f"step: {method}" if method else ""
+        axis = "time" if self.increment == OF_RUNS else "step"
+        return f"{axis}: {method}" if method else ""
+
+    @property
+    def time_window(self) -> str:
+        """What its statistic was made over; "" for an instant."""
+        if self.window is None:
+            return ""
+        if self.increment == OF_RUNS:
+            return f"runs of {span(self.window)} from time on, each at step"
+        found = f"{span(self.window)} before valid_time" if self.window else _FROM_TIME
+        return f"any part of: {found}" if self.increment == FLOATING else found
 
 
 def span(seconds: int) -> str:
@@ -170,6 +186,8 @@ def _key(values: tuple[int, ...], level: float | None) -> VariableKey:
     has_value = facts["t1"] in _WITH_VALUE and level is not None
     has_one = "v1" in parameter.conditions
     step_type = _STATISTICS.get(facts["stat"], f"stat{facts['stat']}")
+    increment = facts["increment"]
+    is_whole = from_reference and increment != OF_RUNS
     return VariableKey(
         parameter=parameter,
         type_of_level=name_level(facts),
@@ -177,7 +195,8 @@ def _key(values: tuple[int, ...], level: float | None) -> VariableKey:
         has_levels=has_value and not has_one,
         has_members=bool(has_members),
         step_type=step_type,
-        window=None if step_type == "instant" else 0 if from_reference else window,
+        window=None if facts["stat"] < 0 else 0 if is_whole else window,
+        increment=increment if increment in _INCREMENTS else -1,
         kind=_kind(facts),
         discipline=facts["discipline"],
     )

@@ -11,9 +11,11 @@ from icevirt_scanners.grib.described import DescribedFile
 from icevirt_scanners.grib.grids import read_grid
 from icevirt_scanners.grib.octets import UnreadGridError
 
-# templates of section 5 that the codec decodes as ecCodes does, and names of others
-_PACKINGS = (0, 2, 3, 40, 42)
+# names of other templates
 _OTHER_PACKINGS = {4: "IEEE floats", 41: "PNG", 61: "logarithms", 200: "run lengths"}
+# templates of section 5 that the codec decodes as ecCodes does, with as few and as many bits a
+# value; 0 bits are a constant field, whatever the template
+_BITS = {0: (1, 32), 2: (1, 32), 3: (1, 32), 40: (1, 31), 42: (5, 24)}
 _NO_BITMAP, _OWN_BITMAP = 255, 0
 
 
@@ -48,9 +50,13 @@ def find_codec_refusal(held: DescribedFile, variable: int) -> str:
     packing = fields.packing[rows, 9].astype(np.int64) << 8 | fields.packing[rows, 10]
     bitmap = fields.bitmap[rows]
     later = fields.part[rows] > 0
-    packed = ~np.isin(packing, _PACKINGS)
+    packed = ~np.isin(packing, [*_BITS])
     mapped = ~np.isin(bitmap, (_NO_BITMAP, _OWN_BITMAP))
-    odd = later | packed | mapped
+    bits = fields.packing[rows, 19]
+    wide = np.zeros(len(rows), np.bool_)
+    for number, (least, most) in _BITS.items():
+        wide |= (packing == number) & (bits > 0) & ((bits < least) | (bits > most))
+    odd = later | packed | mapped | wide
     if not odd.any():
         return ""
     at = int(np.argmax(odd))
@@ -59,6 +65,9 @@ def find_codec_refusal(held: DescribedFile, variable: int) -> str:
     elif packed[at]:
         name = _OTHER_PACKINGS.get(int(packing[at]), "")
         why = f"packing 5.{int(packing[at])}{f' ({name})' if name else ''}"
+    elif wide[at]:
+        least, most = _BITS[int(packing[at])]
+        why = f"packing 5.{int(packing[at])} of {int(bits[at])} bits a value, not {least} to {most}"
     else:
         why = f"its bitmap is the predefined one {int(bitmap[at])}"
     return f"{why} (message {int(fields.message[rows[at]])})"

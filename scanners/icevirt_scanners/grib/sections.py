@@ -29,6 +29,8 @@ _GAP = 64 * 1024  # bytes between two messages
 # which section may follow which; 8 is the end
 _NEXT = {0: (1,), 1: (2, 3), 2: (3,), 3: (4,), 4: (5,), 5: (6,), 6: (7,), 7: (2, 3, 4, 8)}
 _KEPT = {1: 64, 3: _GRID, 4: PRODUCT, 5: PACKING, 6: 6}  # bytes of sections that are read
+_OWN_BITMAP, _NO_BITMAP = 0, 255  # indicators of section 6
+_SIMPLE, _SPECTRAL = 0, (50, 51, 53)  # templates of section 5; coefficients are no points
 _LEAST, _MOST = {1: 21, 3: 14, 4: 11, 5: 11, 6: 6}, {3: _GRID}
 
 
@@ -225,7 +227,7 @@ def _read_message(
     end = begin + length - 4  # of the last section
     message = number, begin, length, discipline
     held: dict[int, bytes] = {}
-    at, last, part = begin + 16, 0, 0
+    at, last, part, bitmap = begin + 16, 0, 0, 0
     while at < end:
         head = reader.view(at, 5)
         kind, extent = head[4], int.from_bytes(head[:4], "big")
@@ -235,10 +237,34 @@ def _read_message(
             raise damage(f"section {kind} of {extent} bytes", at)
         if kind in _KEPT:
             held[kind] = reader.view(at, min(extent, _KEPT[kind]))
+            bitmap = extent  # 6 is the last of these
         elif kind == 7:
+            if what := _find_misfit(held, bitmap, extent):
+                raise damage(what, at)
             columns.add(message, part, held)
             part += 1
         at, last = at + extent, kind
     if at != end or 8 not in _NEXT[last] or reader.view(end, 4) != _END:
         raise damage("the message does not end with 7777", max(begin, end))
     return length
+
+
+def _find_misfit(held: dict[int, bytes], bitmap: int, data: int) -> str:
+    """Return what contradicts in sections 3, 5, 6 and 7, given the lengths of 6 and 7; "" mostly.
+
+    Decoders take what a section lacks for zeros, or read behind it.
+    """
+    grid, packing, indicator = held[3], held[5], held[6][5]
+    points, values = int.from_bytes(grid[6:10], "big"), int.from_bytes(packing[5:9], "big")
+    template = packing[9] << 8 | packing[10]
+    if template in _SPECTRAL:
+        return ""
+    if values > points or (values < points and indicator == _NO_BITMAP):
+        return f"{values} values for {points} points"
+    if indicator == _OWN_BITMAP and bitmap != 6 + (points + 7) // 8:
+        return f"a bitmap of {bitmap - 6} bytes for {points} points"
+    if template == _SIMPLE and len(packing) < 21:
+        return f"a section 5 of {len(packing)} bytes, too short for its template, before it"
+    if template == _SIMPLE and (values * packing[19] + 7) // 8 > data - 5:
+        return f"{values} values of {packing[19]} bits in a section 7 of {data} bytes"
+    return ""

@@ -48,6 +48,29 @@ def message(
         eccodes.codes_release(handle)
 
 
+def find_section(body, kind):
+    """Return where a section of a message begins."""
+    at = 16
+    while body[at + 4] != kind:
+        at += int.from_bytes(body[at : at + 4], "big")
+    return at
+
+
+def put(body, kind, octet, values):
+    """Return a message with other bytes in a section, from an octet on, which count from 1."""
+    at = find_section(body, kind) + octet - 1
+    return body[:at] + values + body[at + len(values) :]
+
+
+def change_length(body, kind, more):
+    """Return a message whose section has more bytes at its end, or fewer; its lengths say so."""
+    at = find_section(body, kind)
+    length = int.from_bytes(body[at : at + 4], "big")
+    section = (body[at : at + length] + bytes(max(more, 0)))[: length + more]
+    rest = (len(section).to_bytes(4, "big") + section[4:]) + body[at + length :]
+    return body[:8] + (len(body) + more).to_bytes(8, "big") + body[16:at] + rest
+
+
 def points(handle):
     for across, up in (("Ni", "Nj"), ("Nx", "Ny")):
         if eccodes.codes_is_defined(handle, across) and not eccodes.codes_is_missing(

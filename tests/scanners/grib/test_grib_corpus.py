@@ -8,7 +8,7 @@ import pytest
 from icevirt.api.scan import scan_file
 from icevirt.errors import UnsupportedError
 from long_forms import cases
-from scanners.grib.grib_files import GRID, by_eccodes, message
+from scanners.grib.grib_files import GRID, by_eccodes, find_section, message, put
 from scanners.materialise import materialise
 
 MAP = {"Nx": 5, "Ny": 4, "DxInMetres": 30000, "DyInMetres": 30000, "jScansPositively": 1}
@@ -140,13 +140,48 @@ def test_missing_values_within_complex_packing_are_read(marks, packing, tmp_path
     values = np.concatenate([np.arange(300.0) % 7, np.zeros(100), np.arange(100) * 3.0])
     wide |= {"latitudeOfLastGridPointInDegrees": 1, "longitudeOfLastGridPointInDegrees": 24}
     steps = {f"{axis}DirectionIncrementInDegrees": 1 for axis in "ij"}
-    body = bytearray(message(packing=packing, values=values, bitsPerValue=8, **wide | steps))
-    at = 16
-    while body[at + 4] != 5:
-        at += int.from_bytes(body[at : at + 4], "big")
-    body[at + 22] = marks
-    check(tmp_path / "a.grib2", bytes(body))
-    assert np.isnan(by_eccodes(bytes(body)).values).any()
+    body = message(packing=packing, values=values, bitsPerValue=8, **wide | steps)
+    body = put(body, 5, 23, bytes([marks]))
+    check(tmp_path / "a.grib2", body)
+    assert np.isnan(by_eccodes(body).values).any()
+
+
+DECODED = [
+    *product(("grid_simple",), (1, 24, 25, 32)),
+    *product(("grid_ccsds",), (5, 24)),
+    *product(("grid_jpeg",), (1, 25, 31)),
+]
+NOT_DECODED = [
+    *product(("grid_simple",), (33, 40)),
+    *product(("grid_ccsds",), (1, 2, 3, 4, 25, 32)),
+]
+
+
+@pytest.mark.parametrize(("packing", "bits"), DECODED)
+def test_values_of_as_few_and_as_many_bits_as_the_codec_knows_are_read(packing, bits, tmp_path):
+    body = message(packing=packing, bitsPerValue=bits)
+    assert body[find_section(body, 5) + 19] == bits
+    check(tmp_path / "a.grib2", body)
+
+
+@pytest.mark.parametrize(("packing", "bits"), NOT_DECODED)
+def test_values_of_other_numbers_of_bits_are_refused_and_stored_by_eccodes(packing, bits, tmp_path):
+    body = message(packing=packing, bitsPerValue=bits, shortName="2t")
+    (tmp_path / "a.grib2").write_bytes(body)
+    with pytest.raises(UnsupportedError, match=f"of {bits} bits a value") as caught:
+        scan_file(tmp_path / "a.grib2")
+    assert '{"t2m": "native"}' in str(caught.value)
+    stored = scan_file(tmp_path / "a.grib2", scan_options={"variable_policy": {"t2m": "native"}})
+    values = by_eccodes(body).values
+    np.testing.assert_array_equal(materialise(stored.arrays[-1]).reshape(-1), values)
+
+
+def test_more_bits_than_either_library_encodes_are_refused(tmp_path):
+    for packing in ("grid_jpeg", "grid_complex", "grid_complex_spatial_differencing"):
+        body = put(message(packing=packing), 5, 20, b"\x21")
+        (tmp_path / "a.grib2").write_bytes(body)
+        with pytest.raises(UnsupportedError, match="of 33 bits a value"):
+            scan_file(tmp_path / "a.grib2")
 
 
 REFUSED = {

@@ -9,7 +9,8 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, ScanError
 from icevirt_scanners.grib.sections import _NEXT
 from long_forms import IS_LONG
-from scanners.grib.grib_files import ACCUMULATED, message
+from scanners.grib.grib_files import ACCUMULATED, change_length, find_section, message, put
+from scanners.materialise import materialise
 
 BODY = message()
 
@@ -85,6 +86,48 @@ def test_a_signature_behind_something_else_is_not_one(start, tmp_path):
 def test_padding_behind_the_last_message_is_nothing(tmp_path):
     found = scan(tmp_path / "a.grib2", BODY + bytes(1000))
     assert "bytes-between" in {each.code for each in found.findings}
+
+
+MAPPED = message(bitmap=True)
+MISFITS = {
+    "data cut short": (change_length(BODY, 7, -1), "12 values of 24 bits in a section 7 of 40"),
+    "data of no value": (change_length(BODY, 7, -36), "in a section 7 of 5 bytes"),
+    "data of a bitmap cut short": (change_length(MAPPED, 7, -1), "10 values of 24 bits"),
+    "more bits than data": (put(BODY, 5, 20, b"\x19"), "12 values of 25 bits"),
+    "fewer values than points": (put(BODY, 5, 6, b"\0\0\0\x0b"), "11 values for 12 points"),
+    "more values than points": (put(BODY, 5, 6, b"\0\0\0\x0d"), "13 values for 12 points"),
+    "more values than a bitmap has": (put(MAPPED, 5, 6, b"\0\0\0\x0d"), "13 values for 12"),
+    "more points than values": (put(BODY, 3, 7, b"\0\0\0\x0d"), "12 values for 13 points"),
+    "a bitmap cut short": (change_length(MAPPED, 6, -1), "a bitmap of 1 bytes for 12 points"),
+    "a bitmap of another grid": (change_length(MAPPED, 6, 1), "a bitmap of 3 bytes for 12"),
+    "packing cut short": (change_length(BODY, 5, -2), "a section 5 of 19 bytes"),
+} | {
+    f"fewer values than points, {packing}": (
+        put(message(packing=packing), 5, 6, b"\0\0\0\x0b"),
+        "11 values for 12 points",
+    )
+    for packing in ("grid_complex", "grid_ccsds", "grid_jpeg", "grid_ieee")
+}
+
+
+@pytest.mark.parametrize("policy", [{}, {"t2m": "native"}])
+@pytest.mark.parametrize(("body", "what"), MISFITS.values(), ids=MISFITS)
+def test_sections_that_do_not_fit_each_other_are_damage(body, what, policy, tmp_path):
+    (tmp_path / "a.grib2").write_bytes(BODY + body)
+    with pytest.raises(ScanError, match=what) as caught:
+        scan_file(tmp_path / "a.grib2", scan_options={"variable_policy": policy})
+    facts = caught.value.facts
+    assert facts["message"] == 2
+    assert facts["offset"] == len(BODY) + find_section(body, 7)
+
+
+def test_a_constant_field_has_no_data(tmp_path):
+    for bitmap in (False, True):
+        body = message(values=np.full(12, 7.0), bitmap=bitmap)
+        at = find_section(body, 7)
+        assert int.from_bytes(body[at : at + 4], "big") == 5
+        values = materialise(scan(tmp_path / "a.grib2", body).arrays[-1])
+        assert (np.isnan(values) | (values == 7)).all()
 
 
 BODIES = (

@@ -48,7 +48,7 @@ _NAMES = {
     spelled: name
     for name, others in _SPELLED.items()
     for word in (name, *others.split())
-    for spelled in {word, word.capitalize() if len(word) > 3 else word}
+    for spelled in {word, word.capitalize() if len(word) > 4 else word}  # Mbar are megabars
 }
 _OF_TIME = frozenset(("s", "min", "h", "d"))  # alone, they say how xarray decodes
 
@@ -72,7 +72,7 @@ _FACTORS = {
 }
 """What a unit measures, and how many of the first one it is. Angles have no exact factor."""
 
-_FACTOR = re.compile(r"(?P<sign>[/.*· ]*)(?P<name>[A-Za-z°_]+|%)(?:\^|\*\*)?(?P<power>[+-]?\d+)?")
+_FACTOR = re.compile(r"(?P<sign> *[/.*·]? *)(?P<name>[A-Za-z°_]+|%)((?:\^|\*\*)?(?P<power>[+-]?\d+))?")
 _RECIPROCAL = re.compile(r"\s*1\s*(?=/)")
 
 
@@ -94,7 +94,7 @@ def _read(text: str) -> Counter[str] | None:
     while at < end:
         match = _FACTOR.match(text, at)
         name = _NAMES.get(match["name"]) if match else None
-        if match is None or name is None or match["sign"].count("/") > 1:
+        if match is None or name is None:
             return None
         power = int(match["power"] or 1)
         found[name] += -power if "/" in match["sign"] else power

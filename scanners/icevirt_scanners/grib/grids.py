@@ -115,9 +115,11 @@ def _order(flags: int, rows: str, columns: str) -> tuple[str, str]:
 
 def _unit(held: Octets) -> float:
     """Return how many units an angle of one degree has."""
+    unset = (0, 0xFFFFFFFF)
     basic, parts = held.number(38, 4), held.number(42, 4)
-    missing = 0xFFFFFFFF
-    return 1e6 if basic in (0, missing) or parts in (0, missing) else parts / basic
+    if (basic in unset) != (parts in unset):
+        raise UnreadGridError(f"a grid of basic angle {basic} in {parts} parts")
+    return 1e6 if basic in unset else parts / basic
 
 
 def _along(first: float, step: float, count: int) -> NDArray[np.float64]:
@@ -243,6 +245,8 @@ def _mercator(held: Octets) -> Grid:
 def _stereographic(held: Octets) -> Grid:
     earth, true_scale, meridian = held.earth(), held.degrees(47), held.degrees(51)
     south = bool(held.number(63, 1) & 0x80)
+    if true_scale and (true_scale < 0) != south:
+        raise UnreadGridError("a polar grid that is true to scale at the other pole's side")
     first = earth.stereographic(
         held.degrees(38),
         held.degrees(42),

@@ -148,7 +148,7 @@ def _of_ecmwf(lines: Sequence[str], _: int) -> Sidecar:
             clock = str(held.get("time", "0000")).zfill(4).ljust(6, "0")
             time = _seconds(f"{held['date']}{clock[:2]}", clock[2:])
             step = _STEP.match(str(held.get("step", "0")))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise SidecarError(f"a line without offset, length or date: {line[:80]!r}") from error
         # of a statistic it says the end alone
         last = int(step[2]) * 3600 if step else -1
@@ -162,10 +162,14 @@ def _of_ecmwf(lines: Sequence[str], _: int) -> Sidecar:
 def _columns(rows: Sequence[tuple[int, int, int, int, str]], ends: list[int]) -> Sidecar:
     if not rows:
         raise SidecarError("it lists no messages")
-    begin, time, first, last = np.array([row[:4] for row in rows], np.int64).T
+    try:
+        begin, time, first, last = np.array([row[:4] for row in rows], np.int64).T
+        end = np.array(ends, np.int64)
+    except OverflowError as error:
+        raise SidecarError("a number in it is larger than any file") from error
     return Sidecar(
         begin=begin,
-        end=np.array(ends, np.int64),
+        end=end,
         time=time,
         first=first,
         last=last,

@@ -193,6 +193,11 @@ REFUSED = {
         "a map of scanning mode 0x00",
     ),
     "IEEE floats": ({"packing": "grid_ieee"}, r"packing 5.4 \(IEEE floats\) \(message 1\)"),
+    "an odd basic angle": (
+        {"basicAngleOfTheInitialProductionDomain": 2},
+        "a grid of basic angle 2",
+    ),
+    "a scale of the other pole": (GRIDS["polar"] | {"LaDInDegrees": -60}, "the other pole"),
     "an angle of rotation": (GRIDS["rotated"] | {"angleOfRotationInDegrees": 5}, "turned around"),
 }
 

@@ -116,6 +116,10 @@ WRONG = {
         "another end",
     ),
     "with other offsets": (shift, "do not make up a file"),
+    "of more bytes than any": (
+        lambda lines: [*lines[:-1], lines[-1].replace(":", f":{10**20}:", 1)],
+        "larger than any file|a line that wgrib2 does not write",
+    ),
     "an HTML page": (lambda _: ["<html>"], "a line that wgrib2 does not write"),
     "empty": (lambda _: [], "it lists no messages"),
 }

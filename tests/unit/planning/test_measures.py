@@ -39,6 +39,7 @@ def test_texts_of_one_unit_are_spelled_alike(texts):
             "m s-",
             "psu",
         ),
+        *("Mbar", "m^s", "m**s", "m*/s", "m./s"),
         *("W m-2 sr-1 um-1 ?", "10 m", "1e-3 m", "m-", "degrees true"),
     ],
 )

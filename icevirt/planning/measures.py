@@ -72,7 +72,9 @@ _FACTORS = {
 }
 """What a unit measures, and how many of the first one it is. Angles have no exact factor."""
 
-_FACTOR = re.compile(r"(?P<sign> *[/.*·]? *)(?P<name>[A-Za-z°_]+|%)((?:\^|\*\*)?(?P<power>[+-]?\d+))?")
+_FACTOR = re.compile(
+    r"(?P<sign> *[/.*·]? *)(?P<name>[A-Za-z°_]+|%)(?:(?:\^|\*\*)?(?P<power>[+-]?\d+))?"
+)
 _RECIPROCAL = re.compile(r"\s*1\s*(?=/)")
 
 

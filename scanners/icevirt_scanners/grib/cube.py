@@ -24,7 +24,7 @@ _SCALES = {"isobaricInhPa": 1e-2, "isobaricLayer": 1e-2, "potentialVorticity": 1
 class LevelAxis:
     """The levels of one kind in a file, or layers between two."""
 
-    values: NDArray[np.float64]  # of the first surface
+    values: NDArray[np.float64]  # of the first surface; of the second one if the first has none
     bounds: NDArray[np.float64] | None  # (n, 2) of layers
 
 
@@ -83,8 +83,10 @@ def make_cube(variables: Variables, products: Products) -> Cube:
 
 
 def _levels(kind: str, rows: NDArray[np.int64], products: Products) -> NDArray[np.float64]:
-    """Return (n, 2) the surfaces of fields, the second one NaN where there is none."""
-    pairs = np.column_stack([products.level[rows], products.second_level[rows]])
+    """Return (n, 2) the surfaces of fields, the second one NaN where there is but one."""
+    first, second = products.level[rows], products.second_level[rows]
+    is_lone = np.isnan(first)
+    pairs = np.column_stack([np.where(is_lone, second, first), np.where(is_lone, np.nan, second)])
     scale = _SCALES.get(kind, 1.0)
     return pairs * scale if scale > 1 else pairs / round(1 / scale)
 

@@ -30,6 +30,13 @@ _UNITS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1, 14: 
 UNITS = np.zeros(256, np.int64)
 """Seconds of each unit of time, 0 where it has no length."""
 UNITS[list(_UNITS)] = list(_UNITS.values())
+# kinds of surfaces of which 0 is a place, too (table 4.5): those with a unit, and numbered ones;
+# services write 0 for the others, and for no value at all
+_FROM_ZERO = np.zeros(256, np.bool_)
+for _kinds in (range(20, 37), (100,), range(102, 116), range(117, 120), range(150, 153)):
+    _FROM_ZERO[[*_kinds]] = True
+_FROM_ZERO[[160, 161, 168, 169, 170, 171, 191, 193, 235, 241]] = True
+_NO_SURFACE = 255
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - GRIB has no other times than UTC
 
 
@@ -174,8 +181,8 @@ def _read_template(
     if at:
         put("constituent", _number(held, 11, 2))
     put("process", _number(held, 11 + at, 1))
-    products.level[rows] = _surface(held, 22 + at, columns, rows, "1")
-    products.second_level[rows] = _surface(held, 28 + at, columns, rows, "2")
+    products.level[rows], unscaled = _surface(held, 22 + at, columns, rows, "1")
+    products.second_level[rows], other = _surface(held, 28 + at, columns, rows, "2")
     if template.member >= 0:
         products.member[rows] = _number(held, template.member, 1)
     if template.derived >= 0:
@@ -185,6 +192,7 @@ def _read_template(
     if template.probability >= 0:
         _probability(held, template.probability, put)
     unit, refused = _unit(_number(held, 17 + at, 1), rows)
+    refused |= unscaled | other
     begin = _signed(held, 18 + at, 4) * unit
     products.begin[rows] = products.step[rows] = begin
     if template.interval >= 0:
@@ -238,19 +246,23 @@ def _surface(
     columns: Mapping[str, NDArray[np.int64]],
     rows: NDArray[np.int64],
     which: str,
-) -> NDArray[np.float64]:
-    """Fill in what a surface is; return its value."""
-    scale, raw = _number(held, at + 1, 1), _number(held, at + 2, 4)
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Fill in what a surface is; return its value, and the rows where that is not known."""
+    kind, scale, raw = _number(held, at, 1), _number(held, at + 1, 1), _number(held, at + 2, 4)
     missing = (raw == _MISSING) | (scale == 255)
     factor = _signed(held, at + 1, 1)
-    columns[f"t{which}"][rows] = _number(held, at, 1)
+    columns[f"t{which}"][rows] = kind
     columns[f"f{which}"][rows] = np.where(scale == 255, -1, factor)
     columns[f"v{which}"][rows] = np.where(raw == _MISSING, -1, raw)
     value = _signed(held, at + 2, 4).astype(np.float64)
     # a division by a power of ten is rounded once
     with np.errstate(over="ignore"):
         large = value * 10.0 ** np.maximum(-factor, 0)
-    return np.where(missing, np.nan, large / 10.0 ** np.maximum(factor, 0))
+    found = large / 10.0 ** np.maximum(factor, 0)
+    none = missing | (kind == _NO_SURFACE) | ((found == 0) & ~_FROM_ZERO[kind])
+    odd = (scale == 255) & (raw != _MISSING) & (value != 0) & (kind != _NO_SURFACE)
+    why = "a surface whose value has no scale"
+    return np.where(none, np.nan, found), dict.fromkeys(rows[odd].tolist(), why)
 
 
 def _number(held: NDArray[np.uint8], at: int, length: int) -> NDArray[np.int64]:

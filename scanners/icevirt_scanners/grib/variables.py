@@ -63,13 +63,6 @@ _INCREMENTS = {OF_RUNS: "of_runs", FLOATING: "floating"}
 _FROM_TIME = "from time to valid_time"
 _LIMITS = {0: "below_{lower}", 1: "above_{upper}", 2: "between_{lower}_and_{upper}"}
 _LIMITS |= {3: "above_{lower}", 4: "below_{upper}"}
-# kinds of surfaces whose value is a place (table 4.5): those with a unit, and numbered ones
-_WITH_VALUE = frozenset(
-    (
-        *(*range(20, 37), 100, *range(102, 116), 117, 118, 119, 150, 151, 152, 160, 161, 168),
-        *(169, 170, 171, 191, 193, 235, 241),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,15 +155,19 @@ def find_variables(products: Products) -> Variables:
     own = np.zeros(len(first), np.int64)
     for at in np.argsort(first).tolist():
         row = int(rows[first[at]])
-        level = float(products.level[row])
-        key = _key(tuple(columns[row].tolist()), None if np.isnan(level) else level)
+        levels = (_or_none(each[row]) for each in (products.level, products.second_level))
+        key = _key(tuple(columns[row].tolist()), *levels)
         own[at] = numbers.setdefault(key, len(numbers))
     of[rows] = own[number.reshape(-1)]
     return Variables(keys=tuple(numbers), of=of)
 
 
+def _or_none(level: float) -> float | None:
+    return None if np.isnan(level) else float(level)
+
+
 @lru_cache(1 << 14)  # files of an archive say mostly the same
-def _key(values: tuple[int, ...], level: float | None) -> VariableKey:
+def _key(values: tuple[int, ...], level: float | None, second: float | None) -> VariableKey:
     facts = dict(zip(FACTS, values, strict=False))
     window, from_reference, has_members = values[len(FACTS) :]
     parameter = name_parameter(
@@ -183,16 +180,18 @@ def _key(values: tuple[int, ...], level: float | None) -> VariableKey:
     is_layer = facts["t2"] != 255 and "t2" not in parameter.conditions
     if is_layer:  # the tables mean a single level
         parameter = _without(parameter, "t1", "v1")
-    has_value = facts["t1"] in _WITH_VALUE and level is not None
     has_one = "v1" in parameter.conditions
+    has_levels = (level is not None and not has_one) or (
+        bool(second) and "v2" not in parameter.conditions
+    )
     step_type = _STATISTICS.get(facts["stat"], f"stat{facts['stat']}")
     increment = facts["increment"]
     is_whole = from_reference and increment != OF_RUNS
     return VariableKey(
         parameter=parameter,
         type_of_level=name_level(facts),
-        level=level if has_one and has_value else None,
-        has_levels=has_value and not has_one,
+        level=None if has_levels else level,
+        has_levels=has_levels,
         has_members=bool(has_members),
         step_type=step_type,
         window=None if facts["stat"] < 0 else 0 if is_whole else window,

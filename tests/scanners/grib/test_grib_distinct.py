@@ -88,3 +88,77 @@ def test_leads_of_statistics_over_runs_are_read_and_not_taken_from_a_list(tmp_pa
         )
         found = scan(tmp_path, *bodies, sidecar="require")
         assert sum("of_runs" in path for path in found) == 16
+
+
+def section(body, number):
+    """Return where a section of a message begins."""
+    at = 16
+    while body[at + 4] != number:
+        at += int.from_bytes(body[at : at + 4], "big")
+    return at
+
+
+def between(first, second=(255, 0, 0), **keys):
+    """Return a message between two surfaces: kind, scale and value of each."""
+    body = bytearray(message(**keys))
+    at = section(body, 4) + 22
+    for kind, scale, value in (first, second):
+        body[at : at + 6] = bytes((kind, scale)) + value.to_bytes(4, "big")
+        at += 6
+    return body
+
+
+NONE = 0xFFFFFFFF
+VALUES = {  # kinds of surfaces, and the values of two that are told apart
+    "cloud cover above a percentage": (lambda v: ((13, 0, v),), (10, 90)),
+    "cumulonimbus base": (lambda v: ((11, 0, v),), (500, 1000)),
+    "cumulonimbus top": (lambda v: ((12, 0, v),), (500, 1000)),
+    "a mixed layer's depth": (lambda v: ((18, 0, v),), (5000, 10000)),
+    "lowest cloud cover above a percentage": (lambda v: ((19, 0, v),), (10, 90)),
+    "a mixing layer": (lambda v: ((166, 0, v),), (1, 2)),
+    "a kind of a center": (lambda v: ((230, 0, v),), (1, 2)),
+    "from the surface to a depth": (lambda v: ((1, 0, 0), (106, 0, v)), (1, 2)),
+    "from the surface, missing, to a height": (lambda v: ((1, 255, NONE), (103, 0, v)), (1, 2)),
+    "a height": (lambda v: ((103, 0, v),), (0, 100)),
+    "a height, to an end that 0 is written for": (lambda v: ((103, 0, v), (8, 0, 0)), (3, 100)),
+}
+
+
+@pytest.mark.parametrize(("make", "values"), VALUES.values(), ids=VALUES)
+def test_values_of_surfaces_are_levels(make, values, tmp_path):
+    bodies = [between(*make(v), values=np.full(12, v)) for v in values]
+    alone = [variable(tmp_path, body).dimension_names for body in bodies]
+    found = scan(tmp_path, *bodies)
+    path, held = found.popitem()
+    _, _, kind, *grid = held.dimension_names
+    assert alone == [held.dimension_names] * 2
+    assert path == f"/t_{kind}"
+    assert grid == ["latitude", "longitude"]
+    assert f"/{kind}_bounds" not in found
+    assert materialise(found[f"/{kind}"]).tolist() == [*values]
+    assert materialise(held)[0, 0, :, 0, 0].tolist() == [*values]
+
+
+@pytest.mark.parametrize("first", [(1, 0, 0), (1, 255, NONE), (1, 255, 0), (101, 0, 0), (8, 0, 0)])
+@pytest.mark.parametrize("second", [(255, 0, 0), (255, 255, NONE), (255, 0, 7), (8, 0, 0)])
+def test_what_services_write_for_no_value_is_no_level(first, second, tmp_path):
+    assert variable(tmp_path, between(first, second)).dimension_names[2:] == (
+        "latitude",
+        "longitude",
+    )
+
+
+def test_the_value_of_a_layer_that_is_called_by_it_is_no_level(tmp_path):
+    found = variable(
+        tmp_path,
+        between((106, 0, 0), (106, 0, 1), discipline=2, parameterCategory=3, parameterNumber=19),
+    )
+    assert (found.path, found.dimension_names[2:]) == ("/sm100", ("latitude", "longitude"))
+
+
+@pytest.mark.parametrize(
+    "surfaces", [((103, 255, 2),), ((103, 0, 2), (103, 255, 100)), ((1, 255, 7),)]
+)
+def test_a_value_of_a_surface_without_its_scale_is_refused(surfaces, tmp_path):
+    with pytest.raises(UnsupportedError, match="a surface whose value has no scale, in message 1"):
+        scan(tmp_path, between(*surfaces))

@@ -14,6 +14,8 @@ from functools import cache
 from importlib.resources import files
 
 ECMWF = 98
+_LOCAL = 192  # from which on numbers mean what a center says
+_NO_SUBCENTER = (0, 0xFFFF)
 _OLD = 33  # tables of the WMO up to which ECMWF's messages have the older names
 
 
@@ -28,6 +30,7 @@ class Parameter:
     name: str
     cf_name: str
     conditions: frozenset[str] = frozenset()  # under which it is called so, beside its number
+    origin: str = ""  # the center, where another one may mean something else by the number
 
 
 def name_parameter(
@@ -37,6 +40,7 @@ def name_parameter(
     what = f"{discipline}.{category}.{number}"
     own, suffix = str(facts["center"]), "old" if old else ""
     own, every = (own + suffix if own == str(ECMWF) else own), suffix
+    is_local = max(discipline, category, number) >= _LOCAL
     for kinds in ((own, every), (f"{ECMWF}{suffix}", every)):
         if row := _best(what, kinds, facts):
             conditions, short, cf, param, units, name, cf_name = row
@@ -48,6 +52,7 @@ def name_parameter(
                 name=name,
                 cf_name=cf_name,
                 conditions=frozenset(conditions),
+                origin=_origin(facts) if is_local and not _is_of(own, what, row) else "",
             )
     unknown = f"param_{discipline}_{category}_{number}"
     return Parameter(
@@ -57,7 +62,19 @@ def name_parameter(
         units="unknown",
         name=f"parameter {number} of category {category}, discipline {discipline}",
         cf_name="",
+        origin=_origin(facts),
     )
+
+
+def _origin(facts: Mapping[str, int]) -> str:
+    """Return the part of a name that says whose number it is."""
+    subcenter = "" if facts["subcenter"] in _NO_SUBCENTER else f"_{facts['subcenter']}"
+    return f"center_{facts['center']}{subcenter}"
+
+
+def _is_of(center: str, what: str, row: _Row) -> bool:
+    """Say whether a row is one of a center's own tables."""
+    return any(each is row for each in _table(what).get(center, ()))
 
 
 def name_level(facts: Mapping[str, int]) -> str:

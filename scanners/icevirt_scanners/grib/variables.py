@@ -86,6 +86,8 @@ class VariableKey:
         return "_".join((self.parameter.cf_var_name, *self._words()))
 
     def _words(self) -> Iterator[str]:
+        if self.parameter.origin:
+            yield self.parameter.origin
         known = self.parameter.conditions
         if "t1" not in known and self.type_of_level != _PRESSURE:
             yield self.type_of_level
@@ -223,4 +225,4 @@ def _kind(facts: Mapping[str, int]) -> str:
 def _limit(facts: Mapping[str, int], name: str) -> str:
     value, scale = facts[name], facts[f"{name}_scale"]
     found = value * 10.0**-scale if scale <= 0 else value / 10.0**scale
-    return f"{found:g}"
+    return repr(float(found)).removesuffix(".0")

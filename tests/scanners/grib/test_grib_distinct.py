@@ -162,3 +162,45 @@ def test_the_value_of_a_layer_that_is_called_by_it_is_no_level(tmp_path):
 def test_a_value_of_a_surface_without_its_scale_is_refused(surfaces, tmp_path):
     with pytest.raises(UnsupportedError, match="a surface whose value has no scale, in message 1"):
         scan(tmp_path, between(*surfaces))
+
+
+def of_center(center, subcenter, *numbers):
+    """Return a message of a center: discipline, category and number."""
+    body = bytearray(message())
+    at = section(body, 1) + 5
+    body[at : at + 4] = center.to_bytes(2, "big") + subcenter.to_bytes(2, "big")
+    at = section(body, 4) + 9
+    body[6], body[at], body[at + 1] = numbers
+    return body
+
+
+CENTERS = {
+    (146, 0, 0, 192, 200): "/param_0_192_200_center_146_surface",
+    (200, 0, 0, 192, 200): "/param_0_192_200_center_200_surface",
+    (200, 3, 0, 192, 200): "/param_0_192_200_center_200_3_surface",
+    (200, 0xFFFF, 0, 191, 7): "/param_0_191_7_center_200_surface",
+    (161, 0, 209, 6, 0): "/param_209_6_0_center_161_surface",
+    (7, 0, 0, 0, 0): "/t_surface",
+    (200, 3, 0, 0, 0): "/t_surface",
+    (7, 0, 0, 4, 192): "/sdswrf_surface",
+    (98, 0, 192, 128, 199): "/veg_surface",
+    (200, 3, 192, 128, 199): "/veg_center_200_3_surface",
+}
+
+
+@pytest.mark.parametrize("which", CENTERS, ids=str)
+def test_a_number_that_a_center_defines_is_called_by_the_center(which, tmp_path):
+    assert variable(tmp_path, of_center(*which)).path == CENTERS[which]
+
+
+LIMITS = {(27315149, 5): "273.15149", (27315150, 5): "273.1515", (10, 0): "10", (1, 7): "1e-07"}
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+def test_a_threshold_is_written_with_all_its_digits(limit, tmp_path):
+    value, scale = limit
+    body = bytearray(message(productDefinitionTemplateNumber=9, shortName="tp"))
+    at = section(body, 4)
+    body[at + 36], body[at + 42] = 1, scale
+    body[at + 43 : at + 47] = value.to_bytes(4, "big")
+    assert variable(tmp_path, body).path == f"/tp_above_{LIMITS[limit]}"

@@ -162,4 +162,4 @@ def test_a_local_section_changes_nothing(tmp_path):
 def test_a_parameter_that_no_table_knows_is_called_by_its_numbers(tmp_path):
     body = message(parameterCategory=191, parameterNumber=7)
     (tmp_path / "a.grib2").write_bytes(body)
-    assert scan_file(tmp_path / "a.grib2").arrays[-1].path == "/param_0_191_7_surface"
+    assert scan_file(tmp_path / "a.grib2").arrays[-1].path == "/param_0_191_7_center_98_surface"

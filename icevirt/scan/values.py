@@ -72,6 +72,7 @@ def _decode(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
     from zarr.storage import MemoryStore, StorePath
 
     from icevirt.wire.bounded import limit_array
+    from icevirt.wire.panics import raise_panics
 
     store = MemoryStore({})
     make = default_buffer_prototype().buffer.from_bytes
@@ -80,7 +81,8 @@ def _decode(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
     try:
         metadata = ArrayV3Metadata.from_dict(json.loads(array.zarr_json()))
         opened: Any = zarr.Array(limit_array(metadata, StorePath(store)))
-        values = opened[...]
+        with raise_panics():
+            values = opened[...]
     except Exception as error:
         raise ScanError(
             "a chunk does not decode to the shape and type of its array",

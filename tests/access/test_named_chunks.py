@@ -12,7 +12,9 @@ from zarr.storage import WrapperStore
 
 import icevirt
 from icevirt.access.store import naming_pipeline
+from icevirt.access.store.chunk_errors import is_of_decoding
 from icevirt.errors import StorageError
+from icevirt.wire.panics import PanicError, raise_panics
 
 TEXT = np.array([f"text {n}" for n in range(64)], dtype=object).reshape(8, 8)
 
@@ -179,3 +181,24 @@ def test_what_to_do_fits_the_kind_of_the_chunk(kind, tmp_path):
     for words in KINDS[kind]:
         assert words.format(**facts) in shown
     assert sum(first in shown for first, _ in KINDS.values()) == 1
+
+
+class PanicException(BaseException):
+    __module__ = "pyo3_runtime"
+
+
+@pytest.mark.parametrize(
+    "kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError, ValueError]
+)
+def test_what_is_no_panic_stays_as_it_is(kind):
+    with pytest.raises(kind), raise_panics():
+        raise kind
+
+
+def test_a_panic_becomes_an_error_where_it_was_raised():
+    def decode():
+        raise PanicException("out of bounds")
+
+    with pytest.raises(PanicError, match="out of bounds") as caught, raise_panics():
+        decode()
+    assert is_of_decoding(caught.value)

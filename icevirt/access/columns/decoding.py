@@ -22,6 +22,7 @@ from zarr.core.buffer import default_buffer_prototype
 from icevirt.access.columns.grid import is_countable
 from icevirt.objects.answers import Body
 from icevirt.wire.bounded import Unshuffle, decoding_step, limit_codecs
+from icevirt.wire.panics import raise_panics
 
 
 def reason_for_zarr(array: zarr.Array[Any]) -> str | None:
@@ -73,7 +74,8 @@ class ChunkDecoder:
 
         ``joined`` are the bytes of all chunks, where they lie one behind the other.
         """
-        return self._chain(shape).decode(raws, joined)
+        with raise_panics():
+            return self._chain(shape).decode(raws, joined)
 
     def _chain(self, shape: tuple[int, ...]) -> _Chain:
         chain = self._chains.get(shape)

@@ -28,6 +28,7 @@ from zarr.storage import WrapperStore
 
 from icevirt.access.store import keys
 from icevirt.access.store.chunk_errors import decoding_error, is_of_decoding
+from icevirt.wire.panics import raise_panics
 
 _ZARRS = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}"
 
@@ -82,7 +83,8 @@ class NamingPipeline(BatchedCodecPipeline):
         """Read and decode some chunks."""
         batch = list(batch_info)
         try:
-            return await super().read_batch(batch, *args, **kwargs)
+            with raise_panics():
+                return await super().read_batch(batch, *args, **kwargs)
         except Exception as error:
             if len(batch) > 1 and is_of_decoding(error):
                 for one in batch:  # so that the error is that of a chunk
@@ -95,7 +97,8 @@ class NamingPipeline(BatchedCodecPipeline):
         batch = list(batch_info)
         try:
             async with _in_turn(batch):
-                await super().write_batch(batch, *args, **kwargs)
+                with raise_panics():
+                    await super().write_batch(batch, *args, **kwargs)
         except Exception as error:
             _raise_named(error, batch)
             raise

@@ -7,6 +7,7 @@ import pytest
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import UnsupportedError
+from icevirt.tasks.verify.comparison import _ULPS
 from long_forms import cases
 from scanners.grib.grib_files import GRID, by_eccodes, find_section, message, put
 from scanners.materialise import materialise
@@ -144,6 +145,21 @@ def test_missing_values_within_complex_packing_are_read(marks, packing, tmp_path
     body = put(body, 5, 23, bytes([marks]))
     check(tmp_path / "a.grib2", body)
     assert np.isnan(by_eccodes(body).values).any()
+
+
+ROUNDED = [(packing, scale) for packing in PACKINGS for scale in (-60, -30, *range(-4, 24), 30, 60)]
+
+
+def test_values_of_any_decimal_scale_are_those_of_eccodes_but_for_rounding(tmp_path):
+    """At scale factors up to 5 they are equal; at others up to `verify`'s bound apart."""
+    for packing, scale in ROUNDED:
+        sign = 0x8000 if scale < 0 else 0
+        body = put(message(packing=packing), 5, 18, (abs(scale) | sign).to_bytes(2, "big"))
+        (tmp_path / "a.grib2").write_bytes(body)
+        mine = materialise(scan_file(tmp_path / "a.grib2").arrays[-1]).reshape(-1)
+        theirs = by_eccodes(body).values
+        ulps = 0 if -4 <= scale <= 5 else _ULPS["gribberish"]
+        assert (np.abs(mine - theirs) <= ulps * np.spacing(np.abs(theirs))).all(), (packing, scale)
 
 
 DECODED = [

@@ -1,14 +1,19 @@
 """Files of a forecast become one cube, whose names, coordinates and values are cfgrib's."""
 
+import gribberish
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import icevirt
 from builds.support import official
 from icevirt.api.scan import scan_file
-from icevirt.errors import CombineError, UnsupportedError
-from scanners.grib.grib_files import ACCUMULATED, by_eccodes, message, several
+from icevirt.errors import CombineError, ScanError, StorageError, UnsupportedError
+from icevirt.scan import values
+from icevirt.tasks.forkserver import Apart
+from icevirt_scanners.grib import by_eccodes as oracle
+from scanners.grib.grib_files import ACCUMULATED, by_eccodes, message, put, several
 from scanners.materialise import materialise
 
 RUNS, LEADS, LEVELS = (20240101, 20240102), (0, 6, 12), (850, 500)
@@ -83,11 +88,62 @@ def test_the_official_client_reads_the_same(forecast, opened):
 
 @pytest.mark.ci
 def test_verification_asks_eccodes(forecast):
-    found = icevirt.verify(
-        str(forecast / "repo"), executor="in-process",
-        authorize_virtual_chunk_access=[f"file://{forecast}/"],
-    )  # fmt: skip
+    found = verify(forecast)
     assert found.ok, str(found)
+
+
+def verify(folder):
+    return icevirt.verify(
+        str(folder / "repo"), executor="in-process",
+        authorize_virtual_chunk_access=[f"file://{folder}/"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "is_sound"), [(0, True), (1 << 8, False)])
+def test_verification_knows_the_rounding_of_the_codec_only(more, is_sound, tmp_path, monkeypatch):
+    """A decimal scale factor of 7 is decoded otherwise by the last bits."""
+    body = put(message(shortName="t"), 5, 18, b"\0\x07")
+    (tmp_path / "a.grib2").write_bytes(body)
+    icevirt.build(tmp_path / "a.grib2", tmp_path / "repo", executor="in-process")
+    read = oracle.decode
+    assert (read(body, 0, file="", number=1) != gribberish.parse_grib_array(body, 0)).any()
+
+    def shifted(*args, **facts):
+        values = read(*args, **facts)
+        return values + more * np.spacing(values)
+
+    monkeypatch.setattr(oracle, "decode", shifted)
+    monkeypatch.setattr(Apart, "call", lambda _, __, work, *args: work(*args))
+    assert verify(tmp_path).ok == is_sound
+
+
+class PanicException(BaseException):
+    """What a panic in Rust is."""
+
+    __module__ = "pyo3_runtime"
+
+
+def test_a_panic_of_the_codec_is_an_error_that_names_the_chunk(forecast, monkeypatch):
+    def panic(*_):
+        raise PanicException("range out of bounds")
+
+    monkeypatch.setattr("gribberish.zarr.codec.parse_grib_array", panic)
+    where = str(forecast / "repo")
+    access = {"authorize_virtual_chunk_access": [f"file://{forecast}/"]}
+    session = icevirt.Repository.open(where, **access).readonly_session("main")
+    array = zarr.open_array(session.store, path="t2m", mode="r")
+    dataset = xr.open_dataset(where, engine="icevirt", **access)
+    for read in (lambda: array[1, 2], lambda: dataset.t2m.isel(time=1, step=2).load()):
+        with pytest.raises(StorageError, match="cannot be decoded") as caught:
+            read()
+        facts = caught.value.facts
+        assert facts["chunk"] == [1, 2, 0, 0]
+        assert facts["location"].endswith(f"{RUNS[1]}_012.grib2")
+        assert "range out of bounds" in facts["reason"]
+    scanned = scan_file(forecast / f"{RUNS[0]}_000.grib2")
+    body = (forecast / f"{RUNS[0]}_000.grib2").read_bytes()
+    with pytest.raises(ScanError, match="range out of bounds"):
+        values.read(scanned.arrays[-1], lambda _, begin, length: body[begin : begin + length])
 
 
 def test_what_is_missing_at_some_leads_is_not_reserved_unasked(forecast):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import batched
 
 import numpy as np
@@ -31,7 +31,7 @@ _TOGETHER = 16  # messages that servers are asked for at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GridOfFile:
-    """The grid of a file, that of its first field whose product and grid are read."""
+    """The grid of a file, that of its first wanted field whose product and grid are read."""
 
     number: int  # among the grids of the file
     section: bytes
@@ -59,8 +59,18 @@ class DescribedFile:
             products=products,
             variables=variables,
             cube=make_cube(variables, products),
-            place=_find_grid(fields, variables),
+            place=next(_grids(fields, variables.of >= 0), None),
         )
+
+    def on_grid_of(self, numbers: Iterable[int]) -> DescribedFile:
+        """Return the file with the grid of the first of some variables whose grid is read."""
+        rows = np.isin(self.variables.of, [*numbers])
+        place = next(_grids(self.fields, rows), self.place)
+        return replace(self, place=place)
+
+    def grids(self) -> Iterator[GridOfFile]:
+        """Yield the grids that are read."""
+        return _grids(self.fields, self.variables.of >= 0)
 
     def rows(self, variable: int) -> NDArray[np.int64]:
         """Return the fields of a variable."""
@@ -152,13 +162,13 @@ def path_of(key: VariableKey) -> str:
     return paths.join(paths.ROOT, node_name(key.name.encode())[0])
 
 
-def _find_grid(fields: Fields, variables: Variables) -> GridOfFile | None:
-    for number in dict.fromkeys(fields.grid[variables.of >= 0].tolist()):
+def _grids(fields: Fields, rows: NDArray[np.bool_]) -> Iterator[GridOfFile]:
+    """Yield the grids of some fields that are read."""
+    for number in dict.fromkeys(fields.grid[rows].tolist()):
         section = fields.grids[number]
         with suppress(UnreadGridError):
             grid = read_grid(section)
             whole = np.nonzero((fields.grid == number) & (fields.part == 0))[0]
             row = int(whole[0]) if len(whole) else -1
             first = (int(fields.begin[row]), int(fields.length[row])) if row >= 0 else None
-            return GridOfFile(number=number, section=section, grid=grid, first=first)
-    return None
+            yield GridOfFile(number=number, section=section, grid=grid, first=first)

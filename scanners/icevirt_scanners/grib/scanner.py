@@ -68,6 +68,14 @@ def _arrays(held: DescribedFile, context: ScanContext) -> Iterator[ScannedArray]
             yield made
 
 
+def _preferred(held: DescribedFile, options: ScannerOptions) -> list[int]:
+    """Return the variables that are wanted, those that may not be left out where there are any."""
+    named = [(number, path_of(key)) for number, key in enumerate(held.variables.keys)]
+    wanted = [(number, path) for number, path in named if options.wants(path)]
+    firm = [number for number, path in wanted if options.policy_of(path) is not Policy.skip]
+    return firm or [number for number, _ in wanted]
+
+
 def _refuse(context: ScanContext, path: str, kind: str, cause: str) -> None:
     raise context.refusal(path, f"a GRIB field of a {kind} that is not read", cause=cause)
 
@@ -92,7 +100,8 @@ def _check(
     if is_second:
         raise context.refusal(path, "two kinds of GRIB fields would have the same name")
     if cause := refusals.find_grid_refusal(held, number):
-        _refuse(context, path, "grid", cause)
+        what, do = "a GRIB field of a grid that is not read", refusals.propose_builds(held, number)
+        raise context.refusal(path, what, do=do, cause=cause)
     is_native = context.options.policy_of(path) is Policy.native
     if not is_native and (cause := refusals.find_codec_refusal(held, number)):
         what = "a GRIB field that the codec gribberish does not decode"
@@ -180,8 +189,10 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
     named = (n for n, key in enumerate(held.variables.keys) if path_of(key) == path)
     number = next(named, None)
     if held.place is None or number is None:
-        return _coordinate(held, source, path)[region]
-    key, grid, rows = held.variables.keys[number], held.place.grid, held.rows(number)
+        shape = tuple(each.stop for each in region)
+        return _coordinate(held, source, path, shape)[region]
+    place_of = held.on_grid_of([number]).place or held.place
+    key, grid, rows = held.variables.keys[number], place_of.grid, held.rows(number)
     lengths = (*map(held.cube.length, held.cube.dimensions(key)), *grid.shape)
     inside = [range(*each.indices(n)) for each, n in zip(region, lengths, strict=True)]
     found = np.full([len(each) for each in inside], np.nan)
@@ -194,10 +205,16 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
     return found
 
 
-def _coordinate(held: DescribedFile, source: ByteSource, path: str) -> np.ndarray[Any, Any]:
+def _coordinate(
+    held: DescribedFile, source: ByteSource, path: str, shape: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """Return a coordinate; of several grids, that of the first one of the shape."""
     context = ScanContext.of(source, ScannerOptions())
-    known = arrays.coordinates(held.cube, held.place, context) if held.place else ()
-    array = next((each for each in known if each.path == path), None)
+    known = (
+        each for place in held.grids() for each in arrays.coordinates(held.cube, place, context)
+    )
+    found = [each for each in known if each.path == path]
+    array = next((each for each in found if each.shape == shape), found[0] if found else None)
     if array is None:
         raise ScanError(
             "the file has no such variable",
@@ -240,6 +257,6 @@ class GribScanner:
         for offset, length in held.fields.between[:1]:
             text = f"{len(held.fields.between)} runs of bytes are no message, the first of"
             context.warn(paths.ROOT, "bytes-between", f"{text} {length} bytes at {offset}")
-        found = tuple(_arrays(held, context))
+        found = tuple(_arrays(held.on_grid_of(_preferred(held, options)), context))
         root = ScannedGroup(path=paths.ROOT, attributes=Attributes.of(_about(held)))
         return context.describe(self, (root,), found)

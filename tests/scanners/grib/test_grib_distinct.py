@@ -5,6 +5,8 @@ import pytest
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import UnsupportedError
+from icevirt.objects.source import open_source
+from icevirt_scanners.grib.scanner import read_values
 from scanners.grib.grib_files import ACCUMULATED, by_eccodes, message
 from scanners.materialise import materialise
 
@@ -204,3 +206,32 @@ def test_a_threshold_is_written_with_all_its_digits(limit, tmp_path):
     body[at + 36], body[at + 42] = 1, scale
     body[at + 43 : at + 47] = value.to_bytes(4, "big")
     assert variable(tmp_path, body).path == f"/tp_above_{LIMITS[limit]}"
+
+
+OTHER = {"Ni": 2, "longitudeOfLastGridPointInDegrees": 10}
+
+
+def test_a_file_of_two_grids_gives_a_dataset_of_each(tmp_path):
+    bodies = message(shortName="t"), message(shortName="10u", **OTHER)
+    with pytest.raises(UnsupportedError, match="it lies on another grid") as caught:
+        scan(tmp_path, *bodies)
+    first, second = (
+        f'scan_options={{"drop_variables": ["{name}"]}}' for name in ("u10", "t_surface")
+    )
+    assert f"one with {first}, another one with {second}." in str(caught.value.do)
+    for name, body, left_out in zip(
+        ("/t_surface", "/u10"), bodies, ("u10", "t_surface"), strict=True
+    ):
+        for options in ({"drop_variables": [left_out]}, {"variable_policy": {left_out: "skip"}}):
+            found = scan(tmp_path, *bodies, **options)
+            assert [*found][-1] == name
+            assert f"/{left_out}" not in found
+            theirs = by_eccodes(body)
+            np.testing.assert_array_equal(materialise(found[name]).reshape(-1), theirs.values)
+            longitudes = materialise(found["/longitude"])
+            np.testing.assert_array_equal(longitudes, np.unique(theirs.longitude))
+        source = open_source((tmp_path / "a.grib2").as_uri())
+        for path in (name, "/longitude"):
+            region = tuple(slice(0, n) for n in found[path].shape)
+            mine = read_values(source, path, region)
+            np.testing.assert_array_equal(mine, materialise(found[path]))

@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "installing.md").read_text()
 
 
 def floors(requirements):
-    found = (re.fullmatch(r"([\w-]+)>=([\d.]+)(,<.*)?", each) for each in requirements)
+    found = (re.fullmatch(r"([\w-]+)>=([\d.]+)([,;].*)?", each) for each in requirements)
     return {each[1].lower(): each[2] for each in found if each}
 
 
@@ -24,7 +24,7 @@ def test_each_lowest_version_is_on_the_page():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     assert floors(project["dependencies"]) == stated("reading") | stated("the command line")
-    for name in ("hdf5", "cluster", "spark", "virtualizarr", "testing"):
+    for name in ("hdf5", "cluster", "spark", "virtualizarr", "grib", "testing"):
         assert floors(extras[name]) == stated(f"`{name}`")
     assert floors(extras["jdk"] + extras["demo"]) == stated("`jdk`, `demo`")
 

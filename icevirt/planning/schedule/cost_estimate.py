@@ -130,11 +130,10 @@ def _warn(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
         yield (
             f"chunks of {list_names(small, _SHOWN)} hold less than 10 KiB on average: a reader"
             " spends its time on requests. If they are read often, store larger ones"
-            " (icevirt materialize --chunks), or rewrite the files"
+            " with `materialize`, or rewrite the files"
         )
     if large:
         yield (
             f"chunks of {list_names(large, _SHOWN)} hold more than 256 MiB: a reader loads a whole "
-            "chunk to read one point. Store smaller ones (icevirt materialize --chunks), or "
-            "rewrite the files"
+            "chunk to read one point. Store smaller ones with `materialize`, or rewrite the files"
         )

@@ -37,7 +37,7 @@ _LEAST, _MOST = {1: 21, 3: 14, 4: 11, 5: 11, 6: 6}, {3: _GRID}
 class DamagedMessageError(Exception):
     """A message says something that cannot be."""
 
-    def __init__(self, what: str, *, message: int, offset: int) -> None:
+    def __init__(self, what: str, message: int, offset: int) -> None:
         super().__init__(what, message, offset)
         self.what, self.message, self.offset = what, message, offset
 

@@ -1,5 +1,6 @@
 """Damaged files of GRIB are errors that name file, message and offset; nothing is lost quietly."""
 
+import pickle
 import random
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, ScanError
-from icevirt_scanners.grib.sections import _NEXT
+from icevirt_scanners.grib.sections import _NEXT, DamagedMessageError
 from long_forms import IS_LONG
 from scanners.grib.grib_files import ACCUMULATED, change_length, find_section, message, put
 from scanners.materialise import materialise
@@ -168,3 +169,9 @@ def test_any_byte_of_a_header_gives_a_description_or_our_error(tmp_path):
                     assert (ends[inside] <= len(turned)).all()
                     places = array.references.index * np.array(array.chunk_shape, np.int64)
                     assert (places < np.array(array.shape)).all()
+
+
+def test_the_cause_of_an_error_can_be_sent_to_another_process():
+    """Some libraries pickle errors with their causes."""
+    cause = pickle.loads(pickle.dumps(DamagedMessageError("the file ends", message=3, offset=9)))
+    assert (cause.what, cause.message, cause.offset) == ("the file ends", 3, 9)

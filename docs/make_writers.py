@@ -42,13 +42,17 @@ show them, and, in the last column, what to do. Each row is a run: the program w
 files, icevirt built one of them and, where they belong together along a dimension, all three.
 "equal" means that all values are those that xarray reads from the files; "xarray:" names the error
 with which xarray itself does not open them. Where an error printed a command, that command ran
-next, and the row shows it. `just writers` makes this page anew; the programs stand in
+next, and the row shows it. A variable is shown as name, type(shape), and how its bytes lie; the
+four largest stand there; NetCDF-3 files show dimensions in place of lengths. Programs that count
+the first dimension fastest (MATLAB, Octave, R, Scilab) show dimensions in the reverse order. "-":
+not tried. Your program is not here? `icevirt plan FILE` says what a build would do, and writes
+nothing. `just writers` makes this page anew; the programs stand in
 `docs/writers.toml`.
 
 Run on {date} with icevirt {icevirt}, h5py {h5py} (HDF5 {hdf5}), netCDF4-python {netcdf4}
 (netCDF-C {netcdfc}), xarray {xarray}.
 
-| writer | file | variables | fill values, text, times | one file | three in a row | what to do |
+| writer | file | variables | fill values, text, times | one file | three files | what to do |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 MAGIC = {b"CDF\x01": "CDF-1", b"CDF\x02": "CDF-2", b"CDF\x05": "CDF-5"}
@@ -70,10 +74,12 @@ DECODING: Any = {
 PYTHONS = ("--python", f"{sys.version_info.major}.{sys.version_info.minor}")
 MOST = 4  # variables of a row
 REMEDIES = {
-    "--drop-variable": "leave out tables of records, and read them with that program",
-    "--labels": "number the files by their names, since nothing in them orders them",
+    "--drop-variable": "leave out the tables that the error names, and read them with the program"
+    " that wrote them (of a data frame that is all there is)",
+    "--labels": "its pattern fits the names of your files, which get a new dimension, numbered so",
     "--concat-dim": "name the dimension along which they belong together",
-    "--on-mismatch eras": 'keep each packing as an era, and open with `eras="concat"`',
+    "--on-mismatch eras": "a group for each way of packing;"
+    ' `eras="concat"` opens them as one dataset',
 }
 
 
@@ -497,7 +503,9 @@ def advice(one: str, three: str) -> str:
     said = [text for option, text in REMEDIES.items() if option in one + three]
     if said:
         return f"add what the error prints: {'; '.join(said)}"
-    return "build a file by itself, as it is" if three == "-" else "build them as they are"
+    if three == "-":
+        return "one file needs no option; several were not tried: ask `icevirt plan 'FILES'`"
+    return "no option: `icevirt build 'FILES' REPO`"
 
 
 def head() -> str:

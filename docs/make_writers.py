@@ -497,7 +497,7 @@ def keep(name: str, files: list[Path]) -> None:
 
 
 def advice(one: str, three: str) -> str:
-    """Say what somebody with such files does."""
+    """Return what a user with such files has to do."""
     if "refused" in one + three:
         return "store what the error names, or leave it out"
     said = [text for option, text in REMEDIES.items() if option in one + three]

@@ -218,7 +218,7 @@ def _verify(
     clock: Clock,
     own: Collection[str] | None = None,
 ) -> VerifyReport:
-    """Verify a version, or of its datasets those of ``own`` groups only."""
+    """Verify a version; given ``own`` groups, only the datasets of these groups."""
     storage = opened.storage
     records = [
         each
@@ -321,7 +321,7 @@ def _build_of(opened: Repository, session: Session) -> Mapping[str, Any]:
 def _arrays_of(
     own: Collection[str], nodes: Iterable[ArrayNode], records: Iterable[Mapping[str, Any]]
 ) -> list[ArrayNode]:
-    """Return the arrays of some datasets: of which the nearest group that was built is theirs."""
+    """Return the arrays whose nearest group with a build is one of ``own``."""
     known = {*own, *(str(each.get("group")) for each in records)}
     return [
         node

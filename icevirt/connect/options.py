@@ -228,8 +228,8 @@ def options_of(address: Address, config: ObjectStoreConfig | None) -> StoreOptio
 def charge_quota_project(options: StoreOptions) -> StoreOptions:
     """Return the options of signed requests to Google, for which the environment's project pays.
 
-    The options' own project counts first. Requests that are not signed are charged to nobody, and
-    tell a public server nothing of the user.
+    A project that the options name comes first. Unsigned requests name no project: nobody pays for
+    them, and a public server learns nothing about the user.
     """
     payer = _env(QUOTA_PROJECT)
     named = any(name == _PAYER for name, _ in options.headers)

@@ -36,6 +36,15 @@ storage = icechunk.local_filesystem_storage(job["repo"])
 repo = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access)
 store = repo.readonly_session("main").store
 """
+_BY_RASTERIO = """
+import rasterio, warnings; warnings.simplefilter("ignore")
+def read(name):
+    with rasterio.open(place(name)) as opened:
+        if not opened.count: raise ValueError("no raster")
+        values = opened.read()
+    return values[0] if len(values) == 1 else values
+def versions(): return {"gdal": rasterio.__gdal_version__}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +121,20 @@ def versions(): return {"vz": version("virtualizarr")}
         "GDAL {gdal}, kerchunk's references",
         ("rasterio==1.5.2",),
         """
-import rasterio, warnings; warnings.simplefilter("ignore")
-def read(name):
+def place(name):
     path = f"{job['refs']}/{name.replace('/', '.')}.json"
-    with rasterio.open(f'ZARR:"/vsikerchunk_json_ref/{{{path}}}"') as opened:
-        if not opened.count: raise ValueError("no raster")
-        values = opened.read()
-    return values[0] if len(values) == 1 else values
-def versions(): return {"gdal": rasterio.__gdal_version__}
-""",
+    return f'ZARR:"/vsikerchunk_json_ref/{{{path}}}"'
+"""
+        + _BY_RASTERIO,
         of_export=True,
     ),
     Outside(
         "GDAL {gdal}, Zarr",
         ("rasterio==1.5.2",),
         """
-import rasterio, warnings; warnings.simplefilter("ignore")
-def read(name):
-    with rasterio.open(f'ZARR:"{job["zarr"]}":/{name}') as opened:
-        if not opened.count: raise ValueError("no raster")
-        values = opened.read()
-    return values[0] if len(values) == 1 else values
-def versions(): return {"gdal": rasterio.__gdal_version__}
-""",
+def place(name): return f'ZARR:"{job["zarr"]}":/{name}'
+"""
+        + _BY_RASTERIO,
         of_export=True,
     ),
     Outside(

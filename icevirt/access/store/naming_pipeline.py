@@ -36,7 +36,7 @@ _ZARRS = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}
 _PAUSES = 0.0005, 0.02  # the first and the longest, in seconds, of those who wait for a turn
 
 _turns: WeakValueDictionary[tuple[int, str], threading.Lock] = WeakValueDictionary()
-"""Whose turn it is to write a chunk of a session, while somebody writes it or waits."""
+"""A lock for each chunk that somebody is writing, or waits to write, by session and path."""
 _guard = threading.Lock()
 
 
@@ -52,9 +52,9 @@ os.register_at_fork(after_in_child=_forget_turns)
 
 @asynccontextmanager
 async def _in_turn(batch: list[Any]) -> AsyncIterator[None]:
-    """Write some chunks when nobody else of this session is in between reading and writing them.
+    """Hold the locks of some chunks, which no other writer of the session may change meanwhile.
 
-    Who waits may be in another event loop than who writes, so that it looks again and again.
+    The writer that holds a lock may be in another event loop, so waiting means trying again.
     """
     session = getattr(_innermost(batch[0][0].store), "session", None)
     with ExitStack() as stack:

@@ -225,7 +225,7 @@ def combine_facts(
             _refuse_stored(found, is_referenced)
             # what lies beside is described as files have it
             told = say_alike(with_scalars_as_steps(found, dimensions), facts.alike)
-            return with_equal_meaning(told, dimensions)  # of what was not known before
+            return with_equal_meaning(told, dimensions)  # what lies beside may add variables
         _take_facts(executor, job, facts, found)
     raise BuildError(
         "facts that were just taken from files are not in the catalog",

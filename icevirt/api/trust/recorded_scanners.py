@@ -57,7 +57,7 @@ def find_scanner(storage: Storage, record: Mapping[str, Any]) -> str | None:
 
 
 def recorded_scanner(record: Mapping[str, Any]) -> str:
-    """Return the name that a record gives, which nobody checked."""
+    """Return the scanner's name in a record; nobody has checked it yet."""
     scan = record.get("scan")
     name = scan.get("scanner") if isinstance(scan, Mapping) else None
     return name if isinstance(name, str) else ""

@@ -2,7 +2,7 @@
 
 The table is made of ecCodes' public definitions (`fixtures/grib_parameters.py`). Of the rows whose
 conditions a field meets, the one with the most conditions counts, and of several the last; tables
-of the center come before those of all, and where neither knows it, those of ECMWF are asked.
+of the center come before the tables of all centers, and ECMWF's tables come last.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def find_grid_refusal(held: DescribedFile, variable: int) -> str:
     if len(grids) > 1:
         return f"its fields lie on {len(grids)} grids ({', '.join(sorted(kinds))})"
     if held.place is None or held.place.number != grids[0]:
-        return f"it lies on another grid ({kinds.pop()}) than the first field of the file"
+        return f"it lies on another grid ({kinds.pop()}) than the other variables of this dataset"
     return ""
 
 

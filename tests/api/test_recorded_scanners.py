@@ -2,6 +2,7 @@
 
 import sys
 import tomllib
+from pathlib import Path
 
 import netCDF4
 import numpy as np
@@ -61,7 +62,9 @@ class Numbers:
         )
 
     def read_values(self, source, path, region):
-        return np.frombuffer(source.read(0, 12), "<i4")[region]
+        other = Path(f"{source.file.url.removeprefix('file://')}.other")  # in any process
+        raw = other.read_bytes() if other.exists() else source.read(0, 12)
+        return np.frombuffer(raw, "<i4")[region]
 
 
 @pytest.fixture
@@ -108,10 +111,10 @@ def forge(repo, **changes):
     session.commit("somebody's", metadata={METADATA: {**held, **output}})
 
 
-def test_the_scanner_that_a_build_named_reads_values_again(repo, files, monkeypatch):
+def test_the_scanner_that_a_build_named_reads_values_again(repo, files):
     found = verify(repo, files)
     assert (found.ok, found.checked.values, found.checked.not_compared) == (True, 6, ())
-    monkeypatch.setattr(Numbers, "read_values", lambda *_: np.arange(3, 6, dtype="<i4"))
+    np.arange(3, 6, dtype="<i4").tofile(f"{files[0]}.other")
     assert not verify(repo, files).ok
 
 

@@ -26,6 +26,7 @@ TESTS = (
 TOOLS = (  # of the tests, not of those who install icevirt
     *("pytest>=9", "pytest-timeout", "pytest-xdist", "pytest-randomly", "hypothesis"),
     *("icechunk>=2.3,<3", "netCDF4", "hdf5plugin", "trustme", "flatbuffers"),
+    *("tifffile>=2025.1", "virtual-tiff>=0.5"),
 )
 LEFT_OUT = (
     # libhdf5 1.14.4, in the wheels of h5py 3.12, opens no such integers: icevirt refuses them, too
@@ -93,7 +94,7 @@ def environment(folder: Path) -> Path:
         )
         if tried.returncode == 0:
             break
-    extras = ".[all,virtualizarr,testing]"
+    extras = ".[all,virtualizarr,grib,testing]"
     lowest = ("--resolution", "lowest-direct", "-e", extras)
     command = ["uv", "pip", "install", "--quiet", "--python", made / "bin" / "python", *lowest]
     subprocess.run(command, check=True, cwd=HERE)

@@ -84,12 +84,12 @@ def _both(work: Callable[..., Callable[[Path], None]], *given: Any) -> dict[str,
     return {client: work(client, *given) for client in ("icevirt", "icechunk")}
 
 
-def _reads(work: Callable[[str], Callable[[Path], None]]) -> dict[str, Any]:
+def _reads(work: Callable[..., Callable[[Path], None]], *given: Any) -> dict[str, Any]:
     """Read by icevirt's engine, beside what goes through zarr."""
     return {
-        "icevirt": work("engine"),
-        "icechunk": work("icechunk"),
-        "icevirt, zarr.open": work("icevirt"),
+        "icevirt": work("engine", *given),
+        "icechunk": work("icechunk", *given),
+        "icevirt, zarr.open": work("icevirt", *given),
     }
 
 
@@ -122,6 +122,7 @@ ROWS = {
     "scattered": Row(f"{READS} chunks of {LOOKED_UP:,}, local file", _reads(scattered)),
     "manifests": Row(f"a chunk of each of {LOOKED_UP // SPLIT} manifests", _reads(one_of_each)),
     "http": Row(f"{READS} scattered chunks over HTTP, 5 ms", _reads(over_http)),
+    "http-20": Row(f"{READS} scattered chunks over HTTP, 20 ms", _reads(over_http, 20)),
     "variables": Row(f"{VARIABLES:,} variables in xarray", _both(many_variables)),
     "scan": Row(
         "20 files of 48 chunks scanned", {tool: scans(tool) for tool in SCANS}

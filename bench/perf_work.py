@@ -241,8 +241,8 @@ def one_of_each(client: str) -> Callable[[Path], None]:
     return some(client, "split", choose)
 
 
-def over_http(client: str) -> Callable[[Path], None]:
-    """Read chunks that lie apart in a file behind a web server."""
+def over_http(client: str, latency: float = 5) -> Callable[[Path], None]:
+    """Read chunks that lie apart in a file behind a web server that waits so many milliseconds."""
 
     def work(folder: Path) -> None:
         import read_remote
@@ -251,7 +251,7 @@ def over_http(client: str) -> Callable[[Path], None]:
         with tempfile.TemporaryDirectory(dir=folder) as own:
             root, files = Path(own), Path(own) / "archive"
             files.mkdir()
-            with read_remote.serving(files, latency=5) as url:
+            with read_remote.serving(files, latency=latency) as url:
                 read_remote.write(root, files, url, case)
                 if client == "engine":
                     variable = read_remote.variable(root, url)

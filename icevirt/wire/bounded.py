@@ -131,7 +131,24 @@ def _limit_serializer(codec: ArrayBytesCodec) -> ArrayBytesCodec:
     if isinstance(codec, ShardingCodec):
         names = ("chunk_shape", "codecs", "index_codecs", "index_location", "subchunk_write_order")
         return _Shards(**{name: getattr(codec, name) for name in names})
-    return _Text(codec) if isinstance(codec, VLenUTF8Codec | VLenBytesCodec) else codec
+    if isinstance(codec, VLenUTF8Codec | VLenBytesCodec):
+        return _Text(codec)
+    return _check_grib(codec)
+
+
+def check_codecs(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+    """Return a chain of codecs that refuses what one of them is known to decode wrongly."""
+    return tuple(
+        _check_grib(codec) if isinstance(codec, ArrayBytesCodec) else codec for codec in codecs
+    )
+
+
+def _check_grib(codec: ArrayBytesCodec) -> ArrayBytesCodec:
+    if _name(codec) != "gribberish":
+        return codec
+    from icevirt.wire.grib import CheckedGrib
+
+    return CheckedGrib(codec)
 
 
 @dataclass(frozen=True)

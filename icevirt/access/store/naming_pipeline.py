@@ -28,6 +28,7 @@ from zarr.storage import WrapperStore
 
 from icevirt.access.store import keys
 from icevirt.access.store.chunk_errors import decoding_error, is_of_decoding
+from icevirt.wire.bounded import check_codecs
 from icevirt.wire.panics import raise_panics
 
 _ZARRS = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}"
@@ -137,7 +138,7 @@ def pipeline_of(metadata: ArrayV3Metadata) -> NamingPipeline:
         config=ArrayConfig.from_dict({}),
         prototype=default_buffer_prototype(),
     )
-    return NamingPipeline.from_codecs(metadata.codecs).evolve_from_array_spec(spec)
+    return NamingPipeline.from_codecs(check_codecs(metadata.codecs)).evolve_from_array_spec(spec)
 
 
 class StorePipelines(BatchedCodecPipeline):

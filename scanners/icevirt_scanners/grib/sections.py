@@ -30,7 +30,10 @@ _GAP = 64 * 1024  # bytes between two messages
 _NEXT = {0: (1,), 1: (2, 3), 2: (3,), 3: (4,), 4: (5,), 5: (6,), 6: (7,), 7: (2, 3, 4, 8)}
 _KEPT = {1: 64, 3: _GRID, 4: PRODUCT, 5: PACKING, 6: 6}  # bytes of sections that are read
 _OWN_BITMAP, _NO_BITMAP = 0, 255  # indicators of section 6
-_SIMPLE, _SPECTRAL = 0, (50, 51, 53)  # templates of section 5; coefficients are no points
+# templates of section 5: coefficients are no points
+_SIMPLE, _IEEE, _LOGARITHMS, _SPECTRAL = 0, 4, 61, (50, 51, 53)
+# bytes of sections of packings of which each value has as many bits
+_FIXED = {_SIMPLE: 21, _IEEE: 12, _LOGARITHMS: 21}
 _LEAST, _MOST = {1: 21, 3: 14, 4: 11, 5: 11, 6: 6}, {3: _GRID}
 
 
@@ -263,8 +266,10 @@ def _find_misfit(held: dict[int, bytes], bitmap: int, data: int) -> str:
         return f"{values} values for {points} points"
     if indicator == _OWN_BITMAP and bitmap != 6 + (points + 7) // 8:
         return f"a bitmap of {bitmap - 6} bytes for {points} points"
-    if template == _SIMPLE and len(packing) < 21:
-        return f"a section 5 of {len(packing)} bytes, too short for its template, before it"
-    if template == _SIMPLE and (values * packing[19] + 7) // 8 > data - 5:
-        return f"{values} values of {packing[19]} bits in a section 7 of {data} bytes"
+    if template in _FIXED:
+        if len(packing) < _FIXED[template]:
+            return f"a section 5 of {len(packing)} bytes, too short for its template, before it"
+        bits = 16 << min(packing[11], 3) if template == _IEEE else packing[19]
+        if (values * bits + 7) // 8 > data - 5:
+            return f"{values} values of {bits} bits in a section 7 of {data} bytes"
     return ""

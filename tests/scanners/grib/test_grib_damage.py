@@ -5,12 +5,24 @@ import random
 
 import numpy as np
 import pytest
+import zarr
 
+import icevirt
 from icevirt.api.scan import scan_file
-from icevirt.errors import IcevirtError, ScanError
+from icevirt.errors import IcevirtError, ScanError, StorageError
+from icevirt.scan import values
+from icevirt.wire.grib import check_message
 from icevirt_scanners.grib.sections import _NEXT, DamagedMessageError
 from long_forms import IS_LONG
-from scanners.grib.grib_files import ACCUMULATED, change_length, find_section, message, put
+from scanners.grib.grib_files import (
+    ACCUMULATED,
+    by_eccodes,
+    change_length,
+    find_section,
+    message,
+    put,
+    several,
+)
 from scanners.materialise import materialise
 
 BODY = message()
@@ -120,6 +132,112 @@ def test_sections_that_do_not_fit_each_other_are_damage(body, what, policy, tmp_
     facts = caught.value.facts
     assert facts["message"] == 2
     assert facts["offset"] == len(BODY) + find_section(body, 7)
+
+
+FIELD = 280 + np.random.default_rng(0).standard_normal(2400).cumsum()
+WET = np.where(np.arange(2400) < 2300, np.abs(FIELD - 280), 0)  # the smallest at its end: zeros
+LARGE = {
+    "Ni": 60,
+    "Nj": 40,
+    "latitudeOfFirstGridPointInDegrees": 39,
+    "longitudeOfLastGridPointInDegrees": 59,
+    "iDirectionIncrementInDegrees": 1,
+    "jDirectionIncrementInDegrees": 1,
+}
+
+
+def large(packing, values=FIELD, **keys):
+    return message(packing=packing, values=values, **LARGE, **keys)
+
+
+def cut_jpeg(body, end):
+    """Return a message whose JPEG 2000 ends early, but for the mark of its end."""
+    at = find_section(body, 7)
+    shorter = change_length(body, 7, end)
+    return put(shorter, 7, int.from_bytes(shorter[at : at + 4], "big") - 1, b"\xff\xd9")
+
+
+JPEG, CCSDS = large("grid_jpeg"), large("grid_ccsds")
+BROKEN = {
+    "JPEG 2000 without its end": (change_length(JPEG, 7, -10), "its JPEG 2000 ends early"),
+    "JPEG 2000 cut inside": (cut_jpeg(JPEG, -999), "its JPEG 2000 ends early"),
+    "JPEG 2000 of another grid": (
+        put(JPEG, 7, 5 + 9, (59).to_bytes(4, "big")),
+        "2,360 points in its JPEG 2000 for 2,400 values",
+    ),
+    "no JPEG 2000": (put(JPEG, 7, 6, b"\0\0"), "a data section that is no JPEG 2000"),
+    "CCSDS cut short": (change_length(CCSDS, 7, -40), "its data section ends early"),
+    "zeros in CCSDS cut short": (
+        change_length(large("grid_ccsds", WET), 7, -999),
+        "its data section ends early",
+    ),
+    "complex packing cut short": (change_length(large("grid_complex"), 7, -40), "out of bounds"),
+    "a bitmap of more ones": (put(MAPPED, 6, 7, b"\xff\xf0"), "12 ones for 10 values"),
+    "a bitmap of no ones": (put(MAPPED, 6, 7, b"\0\0"), "0 ones for 10 values"),
+    "ones behind a bitmap": (put(MAPPED, 6, 8, b"\xbf"), "13 ones for 10 values"),
+}
+
+
+def read(path, body):
+    """Return values as readers of icevirt decode them."""
+    array = scan(path, body).arrays[-1]
+    return values.read(array, lambda _, begin, length: body[begin : begin + length])
+
+
+@pytest.mark.parametrize(("body", "what"), BROKEN.values(), ids=BROKEN)
+def test_what_a_scan_does_not_look_at_is_looked_at_before_it_is_decoded(body, what, tmp_path):
+    with pytest.raises(ScanError, match=what):
+        read(tmp_path / "a.grib2", body)
+
+
+@pytest.mark.parametrize("packing", ["grid_jpeg", "grid_ccsds", "grid_complex", "grid_simple"])
+@pytest.mark.parametrize("bitmap", [False, True])
+def test_sound_fields_that_end_with_zeros_are_read(packing, bitmap, tmp_path):
+    body = large(packing, WET, bitmap=bitmap)
+    found = read(tmp_path / "a.grib2", body).reshape(-1)
+    assert found[-1] == 0
+    np.testing.assert_array_equal(found, by_eccodes(body).values)
+
+
+@pytest.mark.parametrize("packing", ["ccsds", "complex", "ieee", "jpeg", "png", "simple"])
+def test_values_that_eccodes_stores_are_in_their_message(packing, tmp_path):
+    """ecCodes 2.50.0 takes what is cut off for zeros, or reads the next field."""
+    sound = large(f"grid_{packing}", shortName="2t")
+    cut = change_length(sound, 7, -99)
+    other = large("grid_simple", shortName="10u")
+    options = {"variable_policy": {"t2m": "native"}}
+    for body in (sound, several(other, sound)):
+        (tmp_path / "a.grib2").write_bytes(body)
+        array = scan_file(tmp_path / "a.grib2", scan_options=options).arrays[-1]
+        np.testing.assert_array_equal(materialise(array).reshape(-1), by_eccodes(sound).values)
+    for body in (cut, several(other, cut)):
+        (tmp_path / "a.grib2").write_bytes(body)
+        with pytest.raises(ScanError, match=r"damaged GRIB|cannot read a message") as caught:
+            scan_file(tmp_path / "a.grib2", scan_options=options)
+        assert caught.value.facts["message"] == 1
+
+
+def test_jpeg_2000_that_is_cut_anywhere_is_not_given_to_the_codec():
+    """gribberish 1.9.0 does not return from some of these."""
+    check_message(JPEG)
+    for more in range(1, len(JPEG) - find_section(JPEG, 7) - 8, 1 if IS_LONG else 97):
+        with pytest.raises(ValueError, match="JPEG 2000"):
+            check_message(change_length(JPEG, 7, -more))
+
+
+def test_an_error_of_damaged_values_names_file_chunk_and_offset(tmp_path):
+    broken, _ = BROKEN["a bitmap of more ones"]
+    (tmp_path / "a.grib2").write_bytes(BODY + put(broken, 1, 17, b"\x0d"))
+    repo, access = tmp_path / "repo", {"authorize_virtual_chunk_access": [f"file://{tmp_path}/"]}
+    icevirt.build(tmp_path / "a.grib2", repo, executor="in-process")
+    session = icevirt.Repository.open(str(repo), **access).readonly_session("main")
+    with pytest.raises(StorageError, match="12 ones for 10 values") as caught:
+        zarr.open_array(session.store, path="t_surface", mode="r")[...]
+    facts = caught.value.facts
+    assert (facts["chunk"], facts["offset"]) == ([1, 0, 0, 0], len(BODY))
+    assert facts["location"].endswith("a.grib2")
+    found = icevirt.verify(str(repo), executor="in-process", **access)
+    assert [each.array for each in found.checked.differences] == ["/t_surface"]
 
 
 def test_a_constant_field_has_no_data(tmp_path):

@@ -20,6 +20,7 @@ _OTHER_PACKINGS = {4: "IEEE floats", 41: "PNG", 61: "logarithms", 200: "run leng
 # value; 0 bits are a constant field, whatever the template
 _BITS = {0: (1, 32), 2: (1, 32), 3: (1, 32), 40: (1, 31), 42: (5, 24)}
 _NO_BITMAP, _OWN_BITMAP = 255, 0
+_LATER = "it is not the first field of its message"
 
 
 def find_unread(held: DescribedFile) -> Iterator[tuple[str, str]]:
@@ -64,7 +65,7 @@ def find_codec_refusal(held: DescribedFile, variable: int) -> str:
         return ""
     at = int(np.argmax(odd))
     if later[at]:
-        why = "it is not the first field of its message"
+        why = f"{_LATER}, and the codec decodes that one of a chunk"
     elif packed[at]:
         name = _OTHER_PACKINGS.get(int(packing[at]), "")
         why = f"packing 5.{int(packing[at])}{f' ({name})' if name else ''}"
@@ -99,11 +100,12 @@ def _leave_out(names: list[str]) -> Remedy:
     return write_code(f'scan_options={{"drop_variables": {json.dumps(names)}}}', flags)
 
 
-def propose_native(path: str) -> Remedy:
+def propose_native(path: str, cause: str) -> Remedy:
     """Return what to do about a variable that the codec does not decode."""
     name = path[1:]
+    split = "Write each field as a message of its own (grib_copy FILE NEW_FILE). Or have it"
     return write_remedy(
-        "Have it read by ecCodes and stored: ",
+        f"{split if cause.startswith(_LATER) else 'Have it'} read by ecCodes and stored: ",
         write_code(f'variable_policy={{"{name}": "native"}}', f"--variable-policy {name}=native"),
         "; or leave it out with ",
         write_option("drop_variables"),

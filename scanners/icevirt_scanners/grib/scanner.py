@@ -105,7 +105,7 @@ def _check(
     is_native = context.options.policy_of(path) is Policy.native
     if not is_native and (cause := refusals.find_codec_refusal(held, number)):
         what = "a GRIB field that the codec gribberish does not decode"
-        raise context.refusal(path, what, do=refusals.propose_native(path), cause=cause)
+        raise context.refusal(path, what, do=refusals.propose_native(path, cause), cause=cause)
     return True
 
 

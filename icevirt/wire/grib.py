@@ -132,7 +132,7 @@ def _check_jpeg(stream: bytes, values: int) -> None:
     at, points = 2, 0
     try:
         if _MARKER.unpack_from(stream)[:1] != (_START,):
-            raise ValueError("a data section that is no JPEG 2000")
+            raise ValueError("a data section that is not JPEG 2000")
         while True:
             (marker,) = struct.unpack_from(">H", stream, at)
             if marker == _STOP:

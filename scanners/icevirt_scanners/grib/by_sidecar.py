@@ -2,9 +2,10 @@
 
 Files whose sidecars differ in times and offsets only are of one kind. Of the first of a kind all
 headers are read, of later ones a sample: the other fields are those of the first with the times of
-the sidecar. What a sidecar does not say (from when a statistic is) is read as well. Where a sidecar
+the sidecar. What a sidecar does not say (from when a statistic is) is read as well, and so are
+messages of one length, which could have changed places while their offsets stay. Where a sidecar
 contradicts a message, the file is a bad one; where a message of the sample is another field than in
-the first file, all headers are read.
+the first file, all headers are read, and so they are where bytes between messages are none.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.grib.products import FACTS, OF_RUNS, TEMPLATES, UNITS, read_products
-from icevirt_scanners.grib.sections import Fields, read_messages
+from icevirt_scanners.grib.sections import GAP, MAGIC, Fields, NoMessageError, read_messages
 from icevirt_scanners.grib.sidecars import Sidecar, SidecarError
 
 _SAMPLE = 4  # messages, beside the last one
@@ -40,12 +41,18 @@ def read_by_sidecar(source: ByteSource, sidecar: Sidecar) -> Fields | None:
     _check_offsets(sidecar, source.file.size)
     if (np.diff(sidecar.begin) == 0).any():
         return None  # several fields of a message: their order is not told
+    ends = np.r_[sidecar.begin[1:], source.file.size]
+    if _has_between(source, np.r_[0, sidecar.end], np.r_[sidecar.begin, source.file.size]):
+        return None
     known = _known.get(sidecar.kind) if len(sidecar) >= _LEAST else None
     concluded = None if known is None else _conclude(source, sidecar, known)
     if concluded is not None:
         return concluded
     every = np.arange(len(sidecar))
     fields = _read(source, sidecar, every)
+    lengths = np.minimum(sidecar.end - sidecar.begin, fields.length)
+    if len(fields) == len(every) and _has_between(source, sidecar.begin + lengths, ends):
+        return None
     _compare(sidecar, fields, every)
     _known[sidecar.kind] = fields
     while len(_known) > _KINDS:
@@ -54,17 +61,34 @@ def read_by_sidecar(source: ByteSource, sidecar: Sidecar) -> Fields | None:
 
 
 def _check_offsets(sidecar: Sidecar, size: int) -> None:
+    steps = np.diff(sidecar.begin)
+    if (steps < 0).any():
+        raise SidecarError("its offsets are not in order")
     inside = (sidecar.begin >= 0) & (sidecar.begin < sidecar.end) & (sidecar.end <= size)
-    same = np.r_[False, np.diff(sidecar.begin) == 0] | np.r_[np.diff(sidecar.begin) == 0, False]
-    if not (inside | same).all() or (np.diff(sidecar.begin) < 0).any():
+    same = np.r_[False, steps == 0] | np.r_[steps == 0, False]
+    if not (inside | same).all():
         raise SidecarError(f"its offsets do not lie in a file of {size} bytes")
-    if int(sidecar.end.max()) != size or int(sidecar.begin[0]) != 0:
-        raise SidecarError(f"its messages do not make up a file of {size} bytes")
+
+
+def _has_between(source: ByteSource, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> bool:
+    """Say whether there are bytes between messages, which are headings.
+
+    Raises:
+        SidecarError: A message is among them, or messages overlap.
+    """
+    odd = np.nonzero(begins != ends)[0]
+    for begin, end in zip(begins[odd].tolist(), ends[odd].tolist(), strict=True):
+        if not 0 < end - begin <= GAP or MAGIC in source.read(begin, end - begin):
+            raise SidecarError(f"its messages leave out, or overlap, what lies at {begin} to {end}")
+    return bool(len(odd))
 
 
 def _read(source: ByteSource, sidecar: Sidecar, rows: NDArray[np.int64]) -> Fields:
     places = zip(sidecar.begin[rows].tolist(), sidecar.end[rows].tolist(), strict=True)
-    return read_messages(source, [*places], (rows + 1).tolist())
+    try:
+        return read_messages(source, [*places], (rows + 1).tolist())
+    except NoMessageError as error:
+        raise SidecarError(f"no message begins at {error.offset}, where it lists one") from error
 
 
 def _compare(sidecar: Sidecar, fields: Fields, rows: NDArray[np.int64]) -> None:
@@ -117,10 +141,13 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: Fields) -> Fields | N
 
 
 def _sample(sidecar: Sidecar, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the last message and some others, which the offsets of the file choose."""
+    """Return messages of one length, the last one, and some that the file's offsets choose."""
+    _, number, count = np.unique(
+        sidecar.end - sidecar.begin, return_inverse=True, return_counts=True
+    )
     chosen = np.random.default_rng(int(sidecar.begin.sum()) + int(sidecar.time[0]))
     some: NDArray[np.int64] = chosen.choice(rows, min(_SAMPLE, len(rows)), replace=False)
-    return np.append(some, rows[-1])
+    return np.concatenate([some, rows[count[number] > 1], rows[-1:]])
 
 
 def _at_times(fields: Fields, sidecar: Sidecar) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:

@@ -25,7 +25,7 @@ _HEADERS = 512  # bytes that are read at once: in them are the headers of most m
 _TOGETHER = 1024  # messages whose headers servers are asked for at a time
 # bytes of a message that is read with those behind it, and the most that are read with it
 _RUN_HERE, _RUN_FAR = (8 * 1024, 64 * 1024), (64 * 1024, 1024 * 1024)
-_GAP = 64 * 1024  # bytes between two messages
+GAP = 64 * 1024  # bytes between two messages, at most
 # which section may follow which; 8 is the end
 _NEXT = {0: (1,), 1: (2, 3), 2: (3,), 3: (4,), 4: (5,), 5: (6,), 6: (7,), 7: (2, 3, 4, 8)}
 _KEPT = {1: 64, 3: _GRID, 4: PRODUCT, 5: PACKING, 6: 6}  # bytes of sections that are read
@@ -47,6 +47,10 @@ class DamagedMessageError(Exception):
 
 class EditionError(DamagedMessageError):
     """A message is of an edition that is not read."""
+
+
+class NoMessageError(DamagedMessageError):
+    """No message begins at an offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -193,7 +197,7 @@ def _find_rest(head: bytes, begin: int, end: int) -> tuple[int, int] | None:
 
 def _find(reader: _Reader, at: int, size: int, number: int) -> int:
     """Return where the next message begins; the size where only zeros or white space follow."""
-    for extent in (len(MAGIC), _HEADERS, _GAP):
+    for extent in (len(MAGIC), _HEADERS, GAP):
         gap = reader.view(at, min(extent, size - at))
         if (found := gap.find(MAGIC)) >= 0:
             return at + found
@@ -207,8 +211,9 @@ def _read_head(reader: _Reader, begin: int, number: int, size: int) -> tuple[int
     """Return the length and the discipline of a message, from section 0."""
     head = reader.view(begin, 16)
     if len(head) < 16 or head[:4] != MAGIC:
-        what = "no message begins here" if len(head) == 16 else "the file ends"
-        raise DamagedMessageError(what, message=number, offset=begin)
+        if len(head) == 16:
+            raise NoMessageError("no message begins here", message=number, offset=begin)
+        raise DamagedMessageError("the file ends", message=number, offset=begin)
     if head[7] != 2:
         raise EditionError(f"GRIB of edition {head[7]}", message=number, offset=begin)
     length = int.from_bytes(head[8:16], "big")

@@ -165,7 +165,7 @@ BROKEN = {
         put(JPEG, 7, 5 + 9, (59).to_bytes(4, "big")),
         "2,360 points in its JPEG 2000 for 2,400 values",
     ),
-    "no JPEG 2000": (put(JPEG, 7, 6, b"\0\0"), "a data section that is no JPEG 2000"),
+    "no JPEG 2000": (put(JPEG, 7, 6, b"\0\0"), "a data section that is not JPEG 2000"),
     "CCSDS cut short": (change_length(CCSDS, 7, -40), "its data section ends early"),
     "zeros in CCSDS cut short": (
         change_length(large("grid_ccsds", WET), 7, -999),

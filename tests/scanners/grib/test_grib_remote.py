@@ -10,7 +10,7 @@ from icevirt.api.scan import scan_file
 from icevirt.objects.source import RemoteSource, open_source
 from icevirt_scanners.grib import by_sidecar
 from icevirt_scanners.grib.sections import read_file
-from scanners.grib.grib_files import WRITERS, message
+from scanners.grib.grib_files import WRITERS, change_length, message
 
 LEVELS, KIB = 16, 1024
 BEGIN = 512 * KIB  # of a file, which is fetched before it is known what it is
@@ -32,12 +32,12 @@ def with_local_section(body):
 
 
 def on_levels(body, lead):
-    """Yield the message at a lead on all levels."""
+    """Yield the message at a lead on all levels, with as many bytes more; most have other lengths."""
     handle = eccodes.codes_new_from_message(body)
     eccodes.codes_set(handle, "forecastTime", lead)
     for level in range(1, LEVELS + 1):
         eccodes.codes_set(handle, "level", level)
-        yield eccodes.codes_get_message(handle)
+        yield change_length(eccodes.codes_get_message(handle), 7, level)
     eccodes.codes_release(handle)
 
 

@@ -1,5 +1,7 @@
 """Sidecars are read in place of headers, and give what headers give; a wrong one is an error."""
 
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,7 @@ from icevirt.errors import InvalidInputError, ScanError
 from icevirt.objects.source import LocalSource
 from icevirt.objects.source_lists.listing import list_sources
 from icevirt_scanners.grib import by_sidecar
-from scanners.grib.grib_files import ACCUMULATED, GRID, WRITERS, message
+from scanners.grib.grib_files import ACCUMULATED, GRID, WRITERS, message, several
 
 LEVELS = (1000, 925, 850, 700, 600, 500, 400, 300)
 
@@ -97,48 +99,133 @@ def test_another_grid_under_the_same_words_is_noticed(tmp_path):
     assert described(path) == described(path, "ignore")
 
 
-def shift(lines):
-    return [line.replace(":0:", ":4:", 1) for line in lines]
+def change(lines, **keys):
+    """Return a list of ECMWF's with other values."""
+    return [json.dumps(json.loads(line) | keys) for line in lines]
 
 
+# lists, by their writer, that are of another file, or of another version of it, and the error
 WRONG = {
-    "of a shorter file": (lambda lines: lines[:-1], "another length"),
+    "of a shorter file": ("wgrib2", lambda lines: lines[:-1], "leave out"),
     "of a longer file": (
+        "wgrib2",
         lambda lines: [*lines, "99:99999999:d=2024010112:t:1 mb:6 hour fcst:"],
         "do not lie in a file",
     ),
     "of another run": (
+        "wgrib2",
         lambda lines: [line.replace("d=20240101", "d=20240102") for line in lines],
         "another reference time",
     ),
     "of another lead": (
+        "wgrib2",
         lambda lines: [line.replace("6 hour fcst", "9 hour fcst") for line in lines],
         "another end",
     ),
-    "with other offsets": (shift, "do not make up a file"),
+    "with another offset": (
+        "wgrib2",
+        lambda lines: [re.sub(r"^(4:\d+)", r"\g<1>0", line) for line in lines[:4]],
+        "do not lie in a file|no message begins at",
+    ),
+    "without its first line": ("wgrib2", lambda lines: lines[1:], "leave out"),
+    "without a line": ("wgrib2", lambda lines: [*lines[:5], *lines[6:]], "leave out"),
+    "in another order": ("wgrib2", lambda lines: lines[::-1], "not in order"),
     "of more bytes than any": (
+        "wgrib2",
         lambda lines: [*lines[:-1], lines[-1].replace(":", f":{10**20}:", 1)],
         "larger than any file|a line that wgrib2 does not write",
     ),
-    "an HTML page": (lambda _: ["<html>"], "a line that wgrib2 does not write"),
-    "empty": (lambda _: [], "it lists no messages"),
+    "an HTML page": ("wgrib2", lambda _: ["<html>"], "a line that wgrib2 does not write"),
+    "empty": ("wgrib2", lambda _: [], "it lists no messages"),
+    "of JSON, without its first line": ("ECMWF", lambda lines: lines[1:], "leave out"),
+    "of JSON, without a line": (
+        "ECMWF",
+        lambda lines: [*lines[:5], *lines[6:]],
+        "leave out",
+    ),
+    "of JSON, without its last line": ("ECMWF", lambda lines: lines[:-1], "leave out"),
+    "of JSON, of another lead": ("ECMWF", lambda lines: change(lines, step="9"), "another end"),
+    "of JSON, of another run": (
+        "ECMWF",
+        lambda lines: change(lines, date="20240102"),
+        "another reference time",
+    ),
 }
 
 
 @pytest.mark.parametrize(
     "is_known", [False, True], ids=["first of its kind", "a kind that is known"]
 )
-@pytest.mark.parametrize(("change", "cause"), WRONG.values(), ids=WRONG)
-def test_a_sidecar_that_contradicts_its_file_is_an_error(change, cause, is_known, tmp_path):
-    path = put(tmp_path, "a", [*fields(6)])
+@pytest.mark.parametrize(("writer", "change", "cause"), WRONG.values(), ids=WRONG)
+def test_a_sidecar_that_contradicts_its_file_is_an_error(writer, change, cause, is_known, tmp_path):
+    bodies = [*fields(6)]
+    path = put(tmp_path, "a", bodies, writer)
     if is_known:
         described(path)
-    lines = (tmp_path / "a.grib2.idx").read_text().splitlines()
-    (tmp_path / "a.grib2.idx").write_text("\n".join(change(lines)))
+    sidecar = tmp_path / WRITERS[writer][1].format("a")
+    sidecar.write_text("\n".join(change([*WRITERS[writer][0](bodies)])))
     with pytest.raises(ScanError, match=f"the sidecar contradicts its file: .*{cause}") as caught:
         described(path)
     assert "sidecar" in str(caught.value.do)
     assert described(path, "ignore").arrays
+
+
+def swap(found, one=1, other=2):
+    """Return a list with two entries exchanged."""
+    found = [*found]
+    found[one], found[other] = found[other], found[one]
+    return found
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_list_that_says_something_else_of_the_same_offsets_changes_nothing(writer, tmp_path):
+    """Names come from headers: a list of the file before two messages changed places, and later."""
+    before = [*fields(6)]
+    after = swap(before)
+    described(put(tmp_path, "a", before, writer))
+    assert [*map(len, before)] == [*map(len, after)]
+    path = put(tmp_path, "b", before, writer)
+    path.write_bytes(b"".join(after))
+    assert described(path) == described(path, "ignore")
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_file_of_bulletins_is_read_with_its_list(writer, tmp_path):
+    bodies, heading, end = [*fields(6)], b"HTAC00 ECMF 010000\r\r\n", b"\r\r\n\x03"
+    each = len(heading) + len(end)
+    path = put(tmp_path, "a", bodies, writer)
+    sidecar = tmp_path / WRITERS[writer][1].format("a")
+    lines = sidecar.read_text().splitlines()
+    for number, line in enumerate(lines):
+        more = len(heading) + number * each
+        if writer == "ECMWF":
+            held = json.loads(line)
+            lines[number] = json.dumps(held | {"_offset": held["_offset"] + more})
+        else:
+            first, offset, rest = line.split(":", 2)
+            lines[number] = f"{first}:{int(offset) + more}:{rest}"
+    sidecar.write_text("\n".join(lines))
+    path.write_bytes(b"".join(heading + body + end for body in bodies))
+    for use in ("require", "ignore"):
+        scanned = scan_file(path, scan_options={"sidecar": use})
+        assert "bytes-between" in {each.code for each in scanned.findings}
+    assert described(path) == described(path, "ignore")
+
+
+def test_fields_of_one_message_have_lines_of_their_own_in_a_list(tmp_path):
+    """NOAA numbers winds as 2.1 and 2.2, at one offset."""
+    one, u, v = (message(shortName=name) for name in ("2t", "10u", "10v"))
+    path = put(tmp_path, "a", [one, several(u, v)])
+    start = f":{len(one)}:d=2007032312:"
+    first = (tmp_path / "a.grib2.idx").read_text().splitlines()[0]
+    lines = [f"2.{n}{start}{name}:10 m above ground:anl:" for n, name in ((1, "UGRD"), (2, "VGRD"))]
+    (tmp_path / "a.grib2.idx").write_text("\n".join([first, *lines]) + "\n")
+    options = {"variable_policy": {"v10": "native"}}
+    found, expected = (
+        scan_file(path, scan_options=options | {"sidecar": use}) for use in ("require", "ignore")
+    )
+    assert found == expected
+    assert {"/t2m", "/u10", "/v10"} <= {array.path for array in found.arrays}
 
 
 def test_a_file_that_is_cut_short_is_an_error_with_its_sidecar_too(tmp_path):

@@ -6,8 +6,8 @@
 Makes a repository with one array of days x 100 x 100 chunks, a file for each day, manifests of half
 a million references, on local disk. The offsets are random, so that manifests are as large as real
 ones. The files are sparse and hold one point's values. Then each program runs in processes of their
-own, under icechunk and icevirt in turns: `one chunk`, and `a point's series`, which is a chunk of
-each file and so needs every manifest.
+own, under icechunk, icevirt's engine of xarray, and icevirt through zarr, in turns: `one
+chunk`, and `a point's series`, which is a chunk of each file and so needs every manifest.
 
 Figures are medians. `first s`: seconds from opening the repository to the value, everything being
 imported; `cpu s`: of processor time. `peak MiB`: the most memory that the process had resident,
@@ -41,7 +41,7 @@ FIGURES = {
     "own": "own MiB",
     "pss": "PSS MiB",
 }
-ROW = "{:<18} {:<10} {:>10} {:>10} {:>7}"
+ROW = "{:<18} {:<10} {:>10} {:>10} {:>10}"
 
 
 # -- the repository --------------------------------------------------------------------------
@@ -152,16 +152,29 @@ def with_icechunk(root: Path) -> Any:
     return repo.readonly_session("main").store
 
 
-def with_icevirt(root: Path) -> Any:
-    """Open the repository with icevirt."""
+def with_zarr(root: Path) -> Any:
+    """Open the repository with icevirt, for zarr."""
     import icevirt
 
-    granted = [f"file://{root / 'archive'}/"]
-    repo = icevirt.Repository.open(root / "repo", authorize_virtual_chunk_access=granted)
+    repo = icevirt.Repository.open(root / "repo", authorize_virtual_chunk_access=granted(root))
     return repo.readonly_session("main").store
 
 
-OPEN = {"icechunk": with_icechunk, "icevirt": with_icevirt}
+def with_engine(root: Path) -> Any:
+    """Open the repository with icevirt's engine of xarray."""
+    import xarray as xr
+
+    return xr.open_dataset(
+        root / "repo", engine="icevirt", cache=False, authorize_virtual_chunk_access=granted(root)
+    )["x"].variable
+
+
+def granted(root: Path) -> list[str]:
+    """Return the prefix of the files."""
+    return [f"file://{root / 'archive'}/"]
+
+
+OPEN = {"icechunk": with_icechunk, "icevirt": with_engine, "zarr.open": with_zarr}
 
 
 def run(who: str, what: str, root: Path) -> dict[str, float]:
@@ -173,17 +186,21 @@ def run(who: str, what: str, root: Path) -> dict[str, float]:
 
         icechunk.set_logs_filter("error")
     else:
+        import xarray as xr
+
         import icevirt
         from icevirt.access.store import zarr_store
+        from icevirt.access.xarray import backend
 
-        _ = icevirt.Repository, zarr_store  # imports are not what is measured
+        _ = icevirt.Repository, zarr_store, xr, backend  # imports are not what is measured
     Path("/proc/self/clear_refs").write_text("5")
     before = kibibytes("status", "VmRSS")
     wall, cpu = time.perf_counter(), time.process_time()
-    array = zarr.open_array(OPEN[who](root), path="x", mode="r")
+    opened = OPEN[who](root)
+    array = opened if who == "icevirt" else zarr.open_array(opened, path="x", mode="r")
     middle = array.shape[0] // 2
     days = slice(middle, middle + 1) if what == "one chunk" else slice(None)
-    values = array[(days, *POINT)]
+    values = np.asarray(array[(days, *POINT)])
     taken = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     if not np.array_equal(values, np.arange(array.shape[0])[days]):
         raise SystemExit(f"{who} read wrong values: {values}")
@@ -211,17 +228,16 @@ def child(who: str, what: str, root: Path) -> dict[str, float]:
 
 def table(root: Path, rounds: int) -> None:
     """Print a line for each program and figure."""
-    print(ROW.format("program", "median", "icechunk", "icevirt", "x"))
+    print(ROW.format("program", "median", *OPEN))
     for what in PROGRAMS:
         runs: dict[str, list[dict[str, float]]] = {who: [] for who in OPEN}
         for turn in range(rounds):
             for who in sorted(OPEN, reverse=bool(turn % 2)):
                 runs[who].append(child(who, what, root))
         for name, label in FIGURES.items():
-            theirs, ours = (statistics.median(r[name] for r in runs[who]) for who in OPEN)
             digits = 2 if label.endswith(" s") else 0
-            figures = f"{theirs:.{digits}f}", f"{ours:.{digits}f}"
-            print(ROW.format(what, label, *figures, f"{theirs / ours:.2f}"), flush=True)
+            medians = (statistics.median(each[name] for each in runs[who]) for who in OPEN)
+            print(ROW.format(what, label, *(f"{each:.{digits}f}" for each in medians)), flush=True)
 
 
 def main() -> None:

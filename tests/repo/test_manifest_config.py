@@ -8,8 +8,11 @@ import zarr
 import icevirt
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig, SplitRule
+from icevirt.repo.maintenance.check import check
+from icevirt.repo.reader import ArrayReader
 from icevirt.repo.repository import Repository
+from icevirt.storage.memory import MemoryStorage
 from repo.support import array_json
 
 
@@ -163,3 +166,57 @@ def test_rules_of_the_future_are_said_and_kept(sizes):
     with pytest.raises(InvalidInputError, match="not understood"):
         config.manifest  # noqa: B018 - reading is what fails
     assert config.document["manifest"]["splitting"]["split_sizes"] == sizes
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "most"),
+    [
+        ((2, 8), (2, 8), 1),
+        ((2, 8), (4, 8), 2),
+        ((8, 8), (2, 2), 1),
+        ((4, 4), (2, 2), 2),  # their cells alternate
+        ((2, 8), (8, 4), 4),  # one cell takes rows of each
+        (
+            (3, 8),
+            (2, 8),
+            2,
+        ),  # the second begins in a cell of the first, the third in one of its own
+        ((3, 3), (2, 5), 6),
+        ((8, 2), (2, 8), 4),
+        ((2, 2), (2, 8), 4),
+    ],
+)
+def test_manifests_are_rewritten_with_those_that_share_cells(monkeypatch, before, after, most):
+    taken = []
+    read = ArrayReader.table_to_rewrite
+
+    def counted(reader, refs):
+        taken.append(len(refs))
+        return read(reader, refs)
+
+    storage = MemoryStorage()
+    repo = Repository.create(storage)
+    repo.config.add_split_rules([SplitRule(path_regex=None, num_chunks=(*enumerate(before),))])
+    repo.save_config()
+    session = repo.writable_session("main")
+    session.add_array("/a", array_json((8, 8), (1, 1)), ChunkTable.empty(2))
+    values = np.arange(64, dtype="i4").reshape(8, 8) % 5 - 1  # -1 is not stored
+    zarr.open_array(session.store, path="a")[:] = values
+    session.commit("values")
+    repo.config.add_split_rules([SplitRule(path_regex=None, num_chunks=(*enumerate(after),))])
+    repo.save_config()
+    monkeypatch.setattr(ArrayReader, "table_to_rewrite", counted)
+    repo.rewrite_manifests("again", branch="main")
+    assert max(taken) == most
+    session = repo.writable_session("main")
+    array = zarr.open_array(session.store, path="a")
+    array.resize((11, 7))
+    values = np.pad(values[:, :7], ((0, 3), (0, 0)), constant_values=-1)
+    values[5:10, 3:5] = array[5:10, 3:5] = 9
+    session.commit("over some of them, and beyond")
+    found = repo.readonly_session("main")
+    np.testing.assert_array_equal(zarr.open_array(found.store, path="a", mode="r")[:], values)
+    boxes = [ref.extents for ref in found.array("/a").manifests]
+    cells = {tuple(low // step for step, (low, _) in zip(after, box, strict=True)) for box in boxes}
+    assert len(cells) == len(boxes)
+    assert all(each.advice for each in check(storage).problems)  # of the first version

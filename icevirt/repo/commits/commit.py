@@ -66,12 +66,13 @@ def write_manifests(
         )
         over = _inside(staged.get(node.id, ChunkTable.empty(len(node.num_chunks))), grid)
         kept, taken = ((), node.manifests) if rewrite else _sort_out(node, grid, over)
-        merged = chunk_tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
-        refs = [*kept]
-        for part in by_cell(_inside(chunk_tables.drop_deleted(merged), grid), grid):
-            file = assets.put_manifest({node.id: chunk_tables.compact(part)}, held)
-            written[file.id] = file
-            refs.append(ManifestRef(object_id=file.id, extents=part.extents()))
+        reader, refs = ArrayReader(assets, node), [*kept]
+        for together, rows in _apart(taken, over, grid):
+            merged = chunk_tables.overlay(reader.table_to_rewrite(together), rows)
+            for part in by_cell(_inside(chunk_tables.drop_deleted(merged), grid), grid):
+                file = assets.put_manifest({node.id: chunk_tables.compact(part)}, held)
+                written[file.id] = file
+                refs.append(ManifestRef(object_id=file.id, extents=part.extents()))
         refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
         return node._replace(manifests=tuple(refs))
 
@@ -107,6 +108,33 @@ def _sort_out(
     keep = contained & ~np.isin(grid.cells_of(first), rewritten)
     refs = [*zip(node.manifests, keep.tolist(), strict=True)]
     return tuple(ref for ref, kept in refs if kept), tuple(ref for ref, kept in refs if not kept)
+
+
+def _apart(
+    taken: tuple[ManifestRef, ...], over: ChunkTable, grid: SplitGrid
+) -> Iterator[tuple[tuple[ManifestRef, ...], ChunkTable]]:
+    """Yield manifests that share cells, and the rows in these: so much is in memory at a time.
+
+    Manifests share cells if the numbers of theirs overlap. Rows in other cells come last, alone.
+    """
+    if not taken:
+        yield (), over
+        return
+    boxes, end = Boxes.of(taken, len(grid.num_chunks)), np.maximum(grid.num_chunks, 1) - 1
+    first = grid.cells_of(np.minimum(boxes.low, end))
+    order = np.argsort(first, kind="stable")
+    first = first[order]
+    reach = np.maximum.accumulate(grid.cells_of(np.minimum(boxes.high - 1, end))[order])
+    begins = np.flatnonzero(np.append(True, first[1:] > reach[:-1]))
+    last = reach[np.append(begins[1:], len(order)) - 1]
+    cell = grid.cells_of(over.index)
+    owner = np.searchsorted(first[begins], cell, side="right") - 1
+    owner[cell > last[owner]] = -1
+    rows = np.argsort(owner, kind="stable")
+    others, *theirs = np.split(rows, np.searchsorted(owner[rows], np.arange(len(begins))))
+    for group, mine in zip(np.split(order, begins[1:]), theirs, strict=True):
+        yield tuple(taken[at] for at in np.sort(group).tolist()), over.take(mine)
+    yield (), over.take(others)
 
 
 def _inside(table: ChunkTable, grid: SplitGrid) -> ChunkTable:

@@ -38,7 +38,7 @@ types:
 api-table:
     uv run python docs/make_api_table.py
 
-# Run 63 programs of others, build what they write, and write docs/writers.md (installs into a temporary folder; needs
+# Run 64 programs of others, build what they write, and write docs/writers.md (installs into a temporary folder; needs
 # the Debian packages that docs/writers.toml names)
 writers *names:
     uv run python docs/make_writers.py {{names}}

@@ -44,10 +44,10 @@ files, icevirt built one of them and, where they belong together along a dimensi
 with which xarray itself does not open them. Where an error printed a command, that command ran
 next, and the row shows it. A variable is shown as name, type(shape), and how its bytes lie; the
 four largest stand there; NetCDF-3 files show dimensions in place of lengths. Programs that count
-the first dimension fastest (MATLAB, Octave, R, Scilab) show dimensions in the reverse order. "-":
-not tried. Your program is not here? `icevirt plan FILE` says what a build would do, and writes
-nothing. `just writers` makes this page anew; the programs stand in
-`docs/writers.toml`.
+the first dimension fastest (MATLAB, Octave, R, Scilab, GDL, Fortran) show dimensions in the reverse
+order; their rows say which is which. "-": not tried. Your program is not here?
+`icevirt plan FILE` says what a build would do, and writes nothing. `just writers` makes this page
+anew; the programs stand in `docs/writers.toml`.
 
 Run on {date} with icevirt {icevirt}, h5py {h5py} (HDF5 {hdf5}), netCDF4-python {netcdf4}
 (netCDF-C {netcdfc}), xarray {xarray}.
@@ -96,6 +96,7 @@ class Writer:
     file: str
     keep: bool
     along: str | None
+    note: str
 
     @classmethod
     def of(cls, name: str, entry: dict[str, Any]) -> Writer:
@@ -111,6 +112,7 @@ class Writer:
             file=entry.get("file", "{n}.nc"),
             keep=entry.get("keep", False),
             along=entry.get("along"),
+            note=" ".join(entry.get("note", "").split()),
         )
 
 
@@ -477,7 +479,7 @@ def row(writer: Writer, folder: Path) -> str:
         more or "none",
         one,
         three,
-        advice(one, three),
+        "; ".join(filter(None, [advice(one, three), how_to_open(files[0], one), writer.note])),
     ]
     clean = [" ".join(each.split()) for each in cells]
     return f"| {' | '.join(clean)} |"
@@ -506,6 +508,15 @@ def advice(one: str, three: str) -> str:
     if three == "-":
         return "one file needs no option; several were not tried: ask `icevirt plan 'FILES'`"
     return "no option: `icevirt build 'FILES' REPO`"
+
+
+def how_to_open(path: Path, one: str) -> str:
+    """Return what opens groups, if all variables that are built are in some."""
+    if kind_of(path).startswith("CDF") or ", without" in one:
+        return ""
+    with h5py.File(path) as file:
+        at_root = any(isinstance(each, h5py.Dataset) for each in file.values())
+    return "" if at_root else "its variables are in groups, so open it with `xarray.open_datatree`"
 
 
 def head() -> str:

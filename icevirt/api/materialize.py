@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
+from icevirt.amounts import volume
 from icevirt.api.authorizing import refuse_unreadable
 from icevirt.api.events import Clock, long_running
-from icevirt.api.storing import ArrayStorage, dataset_of, files_of, index_of
+from icevirt.api.storing import ArrayStorage, StoredIn, dataset_of, files_of, index_of
+from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.relocation import MaterializeReport
-from icevirt.errors import ConflictError, InvalidInputError, UnsupportedError
+from icevirt.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    StorageError,
+    UnsupportedError,
+)
 from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
+from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.snapshot import ArrayNode, Extents, chunk_shape, document_of
+from icevirt.model.snapshot import ArrayNode, Extents, Node, Snapshot, chunk_shape, document_of
+from icevirt.model.twins import find_variable
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
+from icevirt.planning.twins import path_of_twin
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
@@ -30,6 +42,8 @@ from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_onl
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.storage.local import LocalStorage
+from icevirt.storage.protocol import Storage
 from icevirt.tasks.copy_chunks import Copied, CopyTask
 from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.repo_updates import Edit
@@ -46,6 +60,7 @@ def materialize(
     chunks: Mapping[str, int] | None = None,
     where: Where | None = None,
     codec: Literal["zstd"] | None = None,
+    beside: bool = False,
     branch: str = "main",
     authorize_virtual_chunk_access: Authorization = None,
     message: str | None = None,
@@ -69,6 +84,9 @@ def materialize(
         where: A region, by labels of coordinates: ``{"time": "2024"}``,
             ``{"time": slice("2020", "2024"), "y": slice(10, 20)}``. It is extended to whole chunks.
         codec: "zstd" instead of the array's codecs. Only for whole variables.
+        beside: Store a second array in the other chunks, NAME_twin, and leave the variable as it
+            is. Appends and updates keep both in step, and the engine reads for each selection the
+            one that costs less.
         branch: The branch that the commit goes to.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
         message: The commit message.
@@ -85,6 +103,8 @@ def materialize(
         StaleReferenceError: A source file changed after the scan.
         ConflictError: Another writer changed the array meanwhile.
         UnsupportedError: Values of this type cannot be encoded anew.
+        AlreadyExistsError: Another array has the name of the twin.
+        StorageError: The disk has too little space.
 
     Examples:
         >>> chunks = {"time": 12, "lat": 10}
@@ -104,7 +124,15 @@ def materialize(
     session = opened.readonly_session(branch)
     node = session.array(paths.canonical(variable))
     dataset = dataset_of(head, head.read(), branch, node)
-    form = form_of(node, chunks, codec, None if dataset is None else dataset.form)
+    _refuse_twin(node)
+    if beside:
+        twin = _twin_of(session.snapshot, node, dataset, chunks, where)
+        before = StoredForm(of=node.path)
+    else:
+        twin, before = None, StoredForm()
+        if dataset is not None:
+            before = dataset.forms.get(node.path, before)
+    form = form_of(node, chunks, codec, before)
     zarr_json = json_of_form(form, node.user_data)
     if (chunks or codec) and where:
         raise InvalidInputError(
@@ -124,6 +152,7 @@ def materialize(
         repo=storage,
         node=node,
         access=access,
+        beside=twin,
         region=box,
         inline_threshold=config.inline_threshold,
         encoding=ManifestEncoding.of_config(config.document),
@@ -144,6 +173,8 @@ def materialize(
         )
         with clock.phase("count"):
             counted = work.count(running, clock)
+        if not dry_run:
+            _refuse_full(storage, sum(each.bytes_stored for each in counted), node.path)
         is_needed = bool(sum(each.chunks for each in counted)) or zarr_json is not None
         stored: list[Copied] = []
         snapshot_id = None
@@ -155,10 +186,11 @@ def materialize(
                     head,
                     Assets(storage, manifests=base.encoding),
                     before=node,
+                    there=session.snapshot.find(work.made.path),
                     made=work.node(stored),
                     stored=stored,
                     branch=branch,
-                    message=message or f"Materialize {node.path}",
+                    message=message or f"Materialize {node.path}{' beside' * beside}",
                     form=None if where else form,
                 )
     made, is_new, copied = work.made, zarr_json is not None, stored or counted
@@ -166,7 +198,7 @@ def materialize(
     return MaterializeReport(
         repo=storage.url,
         branch=branch,
-        variable=node.path,
+        variable=made.path,
         is_plan=dry_run,
         snapshot_id=snapshot_id,
         region=region,
@@ -179,8 +211,96 @@ def materialize(
         if is_counted
         else _bytes(session, made),
         tasks=len(work.tasks(running)) if is_needed else 0,
+        bytes_rewritten=_bytes_rewritten(made, work.growing) if beside else 0,
         executor=running.name,
         seconds=clock.seconds,
+    )
+
+
+def _twin_of(
+    snapshot: Snapshot,
+    node: ArrayNode,
+    dataset: StoredIn | None,
+    chunks: Mapping[str, int] | None,
+    where: Where | None,
+) -> tuple[str, ObjectId8]:
+    """Return path and id of the twin of a variable.
+
+    Raises:
+        InvalidInputError: It needs chunks of its own, or nothing would keep it in step.
+        AlreadyExistsError: Another array lies there.
+    """
+    path = path_of_twin(node.path)
+    if dataset is None or not chunks or where:
+        raise InvalidInputError(
+            "a twin is of a whole variable of a dataset, in chunks of its own",
+            do=write_remedy(
+                "Pass ",
+                write_code('chunks={"time": 365}', "--chunks time=365"),
+                " without ",
+                write_option("where"),
+                ", for a variable that icevirt.build made.",
+            ),
+            variable=node.path,
+        )
+    key, there = ObjectId8.of_content(dataset.build_id.encode(), path.encode()), snapshot.find(path)
+    if there is not None and there.id != key:
+        raise AlreadyExistsError(
+            "the twin would have the name of another array",
+            do="Move that array, or delete it, and run this again.",
+            variable=node.path,
+            twin=path,
+        )
+    return path, key
+
+
+def _refuse_twin(node: ArrayNode) -> None:
+    """Refuse to store an array that is a twin.
+
+    Raises:
+        InvalidInputError: It is.
+    """
+    if (of := find_variable(node)) is not None:
+        raise InvalidInputError(
+            "this array is the twin of a variable, and is stored already",
+            do=write_remedy(
+                "For other chunks, name the variable, with ",
+                write_code("beside=True", "--beside"),
+                ".",
+            ),
+            variable=of,
+            twin=node.path,
+        )
+
+
+def _refuse_full(storage: Storage, needed: int, path: str) -> None:
+    """Refuse to fill a disk, as far as that can be told before.
+
+    Raises:
+        StorageError: It has less space than the chunks have bytes in their files.
+    """
+    free = storage.free_bytes() if isinstance(storage, LocalStorage) else needed
+    if needed > free:
+        raise StorageError(
+            f"the chunks need about {volume(needed)}, and the disk of the repository has"
+            f" {volume(free)} left",
+            do="Free some space, and run this again; nothing was changed.",
+            variable=path,
+        )
+
+
+def _bytes_rewritten(made: ArrayNode, growing: Collection[str]) -> int:
+    """Return how many bytes of values an append writes again at most: the last chunks."""
+    edges, names = chunk_shape(made) or made.shape, made.dimension_names or ()
+    dtype = find_fixed_dtype(document_of(made)["data_type"])
+    return max(
+        (
+            math.prod(edge if each == name else size for each, edge, size in sizes)
+            * (dtype.itemsize if dtype is not None else 0)
+            for name in growing
+            if name in names and (sizes := [*zip(names, edges, made.shape, strict=True)])
+        ),
+        default=0,
     )
 
 
@@ -200,6 +320,7 @@ def _commit(
     assets: Assets,
     *,
     before: ArrayNode,
+    there: Node | None,
     made: ArrayNode,
     stored: list[Copied],
     branch: str,
@@ -213,7 +334,8 @@ def _commit(
 
     def decide(current: RepoState) -> tuple[str, Sequence[Edit]]:
         base = assets.snapshot(lookup.branch_tip(current.info, branch))
-        if base.find(before.path) != before:
+        is_moved = base.find(made.path) != there
+        if base.find(before.path) != before or is_moved:
             raise ConflictError(
                 "another writer changed the array while its chunks were stored",
                 do="Run the command again: it begins with the array as it is now.",
@@ -223,13 +345,15 @@ def _commit(
                 theirs=repo_updates.line_of(base),
             )
         nodes = tuple(made if node.id == made.id else node for node in base.nodes)
+        if base.find(made.path) is None:
+            nodes = (*nodes, made)
         dataset = dataset_of(head, current, branch, before)
         pending = PendingCommit(
             base=base,
             branch=branch,
             message=message,
             nodes=nodes,
-            metadata={} if dataset is None else dataset.metadata(nodes, form),
+            metadata={} if dataset is None else dataset.metadata(nodes, form, made.path),
             written=files,
             chunks=chunks,
             touched=frozenset() if chunks else frozenset({made.id}),
@@ -249,7 +373,7 @@ def form_of(
     node: ArrayNode,
     chunks: Mapping[str, int] | None,
     codec: str | None,
-    before: StoredForm | None = None,
+    before: StoredForm,
 ) -> StoredForm:
     """Return in which chunks and codecs a variable is to be stored.
 
@@ -269,11 +393,12 @@ def form_of(
             do=write_remedy("Pass ", write_code('codec="zstd"', "--codec zstd"), ", or None."),
             codec=codec,
         )
-    before = before or StoredForm()
     if not chunks and codec is None:
         return before
-    form = StoredForm(
-        chunk_shape=_edges(node, chunks or {}), codec="zstd" if codec else before.codec
+    form = replace(
+        before,
+        chunk_shape=_edges(node, chunks or {}),
+        codec="zstd" if codec else before.codec,
     )
     refuse_misfit(form, node.path, document_of(node))
     return form

@@ -20,7 +20,6 @@ from icevirt.api.dataset import left_out
 from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER, files_of_build
 from icevirt.api.dataset.left_out import exclude, exclusions
 from icevirt.api.dataset.records import (
-    RELOCATED,
     KeptRecipe,
     digest_of,
     identify_files,
@@ -59,6 +58,7 @@ from icevirt.objects.answers import GONE
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.objects.source_lists.listing import directory_of, find_changes, list_sources
 from icevirt.planning.containers import Relocation
+from icevirt.planning.records import RELOCATED
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below, Storage

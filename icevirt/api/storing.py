@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.dataset.records import METADATA, concat_dims, provenance_of
+from icevirt.api.dataset.records import concat_dims, provenance_of
 from icevirt.api.dataset.replacing import Carried
 from icevirt.api.dataset.target import Target
 from icevirt.api.events import Clock, telling_tasks
-from icevirt.archive.plan import BuildPlan
+from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
 from icevirt.execution.executor import Executor, describe_jobs
 from icevirt.ids import ObjectId12
@@ -23,6 +23,7 @@ from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import in_force
 from icevirt.planning.reader_support import readers_of_json
+from icevirt.planning.records import METADATA
 from icevirt.planning.stored_form import (
     StoredForm,
     StoredForms,
@@ -30,6 +31,7 @@ from icevirt.planning.stored_form import (
     json_of_form,
     record_forms,
 )
+from icevirt.planning.twins import is_twin
 from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import in_order
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
@@ -55,7 +57,8 @@ class ArrayStorage:
         node = self.copy.node
         if self.zarr_json is None:
             return node
-        made = node_of(node.path, self.zarr_json, node.id)
+        path, key = self.copy.beside or (node.path, node.id)
+        made = node_of(path, self.zarr_json, key)
         assert isinstance(made, ArrayNode), "the metadata is that of an array"
         return made
 
@@ -163,16 +166,21 @@ class StoredIn:
     path: str
 
     @property
-    def form(self) -> StoredForm | None:
-        """How the variable is stored already, as a whole; None where it is not."""
-        return forms_of(self.record).get(self.path)
+    def forms(self) -> dict[str, StoredForm]:
+        """How variables are stored already, as a whole, by path."""
+        return forms_of(self.record)
+
+    @property
+    def build_id(self) -> str:
+        """The build that the ids of its arrays are made of."""
+        return str(self.record["build_id"])
 
     @property
     def growing(self) -> tuple[str, ...]:
         """The dimensions along which the dataset grows."""
         return concat_dims(self.record)
 
-    def metadata(self, nodes: Iterable[Node], form: StoredForm | None) -> JSONObject:
+    def metadata(self, nodes: Iterable[Node], form: StoredForm | None, path: str) -> JSONObject:
         """Return what the snapshot says, and write it for the time when the snapshot is gone.
 
         The snapshot then counts as the last build of the dataset, which stored the variable.
@@ -180,18 +188,21 @@ class StoredIn:
         Args:
             nodes: Of the snapshot.
             form: How the variable is stored as a whole; None where a region is.
+            path: Of the array that was stored: the variable, or its twin.
         """
         carried = Carried.of(self.target)
         record = carried.going_on
         forms = forms_of(self.record)
         edited = dict(carried.edited)
         if form is not None:
-            forms[self.path] = form
-            if edited.get(self.path) == _REGION:
-                del edited[self.path]
+            forms[path] = form
+            if edited.get(path) == _REGION or form.of is not None:
+                edited.pop(path, None)
         elif self.path not in forms:
             edited[self.path] = edited.get(self.path, _REGION)
         record |= {"stored": record_forms(forms), "edited": edited}
+        new = {node.path: node for node in nodes if node.path == path}
+        carried = replace(carried, made={**carried.made, **new})
         carried.keep(self.target.storage, record, nodes)
         return as_json({METADATA: record})
 
@@ -264,6 +275,8 @@ class StoringAgain:
         known = {array.path: array for array in plan.arrays}
         for path, form in forms_of(record or {}).items():
             if path not in known:
+                if form.of in known:
+                    findings.append(f"{path} is no longer kept: {form.of} does not fit its chunks")
                 continue
             why = form.misfit(loads(known[path].zarr_json))
             if why is None:
@@ -273,6 +286,16 @@ class StoringAgain:
         if forms:
             findings.append(f"stored in the repository again: {', '.join(sorted(forms))}")
         return cls(target=target, plan=plan, forms=forms, findings=tuple(findings))
+
+    @property
+    def referring(self) -> BuildPlan:
+        """The plan without twins, which are made of what their variables refer to."""
+        own = (array for array in self.plan.arrays if not is_twin(self.forms, array.path))
+        return replace(self.plan, arrays=tuple(own))
+
+    @property
+    def _twins(self) -> dict[str, PlannedArray]:
+        return {each.path: each for each in self.plan.arrays if is_twin(self.forms, each.path)}
 
     def store(
         self,
@@ -295,7 +318,7 @@ class StoringAgain:
         written = {file.id: file for file in files}
         with clock.phase("store"):
             for path, form in self.forms.items():
-                work = self._work(path, form, arrays[path])
+                work = self._work(path, form, arrays[form.of or path])
                 stored = work.store(running, clock)
                 node = work.node(stored)
                 found[path] = BuiltArray(node.user_data, node.id, node.manifests)
@@ -314,7 +337,8 @@ class StoringAgain:
         known = config.virtual_chunk_containers
         task = CopyTask(
             repo=self.target.storage,
-            node=array_of(path, array.zarr_json, array.node_id, array.manifests),
+            node=array_of(form.of or path, array.zarr_json, array.node_id, array.manifests),
+            beside=None if form.of is None else (path, self._twins[path].node_id),
             containers=tuple(each for each in containers if each.url_prefix not in known),
             access=authorize(access),
             inline_threshold=config.inline_threshold,

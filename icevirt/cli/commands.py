@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,15 +38,14 @@ def _places(given: object) -> tuple[tuple[str, str], ...]:
     return tuple((name.strip(), label.strip()) for name, _, label in found)
 
 
-def _length(given: object) -> tuple[str, int]:
-    """Read DIM=LENGTH."""
-    name, _, text = str(given).partition("=")
+def _lengths(given: object) -> dict[str, int]:
+    """Read DIM=LENGTH, or several with commas."""
     try:
-        return name, int(text)
+        pairs = (each.partition("=") for each in str(given).split(","))
+        return {name: int(text) for name, _, text in pairs}
     except ValueError as error:
-        several = " ".join(f"--chunks {each}" for each in map(quote_word, str(given).split(",")))
-        again = f"; repeat the option: {several}" if "," in text else ""
-        raise typer.BadParameter(f"write it as DIM=LENGTH, like time=365{again}") from error
+        form = "write it as DIM=LENGTH, like time=365 or time=365,lat=30"
+        raise typer.BadParameter(form) from error
 
 
 def _region(given: object) -> tuple[str, Any]:
@@ -465,8 +465,8 @@ FUNCTIONS: dict[str, FunctionCommand] = {
         notations={
             "chunks": Notation(
                 metavar="<DIM=LENGTH>",
-                parser=_length,
-                value=dict,
+                parser=_lengths,
+                value=lambda given: dict(chain.from_iterable(each.items() for each in given)),
                 doc="Cut the variable into other chunks, of so many elements.",
             ),
             "where": Notation(

@@ -278,6 +278,9 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
             "chunks": f"{count(report.chunks, 'chunk')}{shape}",
             "reads": f"{size(report.bytes_read)} of source files",
             "stores": f"{size(report.bytes_stored)}{before}",
+            "each append": f"writes up to {size(report.bytes_rewritten)} of values again"
+            if report.bytes_rewritten
+            else None,
             "tasks": f"{report.tasks:,}, {report.executor}",
             "commit": f"{report.snapshot_id} on {report.branch}" if report.snapshot_id else None,
             "took": durations(report.seconds) or None,

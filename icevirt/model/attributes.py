@@ -233,6 +233,12 @@ def _strict(number: Any) -> JSON:
     return number  # type: ignore[no-any-return]
 
 
+TWIN_OF = "icevirt_twin_of"
+"""Attribute of a twin: the name of the variable that it copies, which lies beside it."""
+
+TWIN_MARKS = "icevirt_twins"
+"""Key of the metadata of a snapshot: a digest of each twin that is in step, by its path."""
+
 ENUMERATION = "/enumeration"
 """No name of an attribute of netCDF, so that none is meant by it."""
 

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 from icevirt.archive.joining import find_fixed_dtype
 from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.model import paths
+from icevirt.model.attributes import TWIN_OF
 from icevirt.model.json import JSON
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -34,6 +36,7 @@ class StoredForm:
 
     chunk_shape: tuple[int, ...] | None = None
     codec: Literal["zstd"] | None = None
+    of: str | None = None  # path of the variable that it copies; None: it is that variable
 
     @property
     def is_copy(self) -> bool:
@@ -43,17 +46,20 @@ class StoredForm:
     def record(self) -> dict[str, JSON]:
         """Return it as a snapshot records it."""
         edges: JSON = None if self.chunk_shape is None else list(self.chunk_shape)
-        return {"chunk_shape": edges, "codec": self.codec}
+        of = {} if self.of is None else {"of": self.of}
+        return {"chunk_shape": edges, "codec": self.codec, **of}
 
     @classmethod
     def of_record(cls, raw: Mapping[str, Any]) -> StoredForm:
         """Undo `record`. Raises ``ValueError``, ``TypeError``, ``AttributeError``."""
-        edges, codec = raw.get("chunk_shape"), raw.get("codec")
+        edges, codec, of = raw.get("chunk_shape"), raw.get("codec"), raw.get("of")
+        if of is not None and not isinstance(of, str):
+            raise ValueError(f"variable {of!r}")
         if codec not in (None, "zstd"):
             raise ValueError(f"codec {codec!r}")
         if edges is not None and not all(type(each) is int and each > 0 for each in edges):
             raise ValueError(f"chunks {edges!r}")
-        return cls(chunk_shape=None if edges is None else tuple(edges), codec=codec)
+        return cls(chunk_shape=None if edges is None else tuple(edges), codec=codec, of=of)
 
     def misfit(self, planned: Mapping[str, Any]) -> str | None:
         """Say why an array of this zarr.json cannot be stored so; None where it can."""
@@ -79,6 +85,9 @@ class StoredForm:
             document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": edges}}
         if self.codec is not None:
             document["codecs"] = _ZSTD
+        if self.of is not None:
+            name = paths.name(self.of)
+            document["attributes"] = {**(document.get("attributes") or {}), TWIN_OF: name}
         return document
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -28,6 +28,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.chunk_tables import index_row
+from icevirt.versioning.lookup import ancestry
 
 if TYPE_CHECKING:
     from icevirt.model.config.containers import VirtualChunkContainer
@@ -151,6 +152,13 @@ class View:
         """
         access = importlib.import_module("icevirt.access.store.zarr_store")
         return access.IcevirtStore(self, on_stale=self.on_stale)
+
+    def history(self) -> Iterator[JSONObject]:
+        """Yield the metadata of the version and of those before it, as far as they are known."""
+        yield self._base.metadata
+        info = self._context.head.known().info
+        if self._base.id in info.snapshots:
+            yield from (each.metadata for each in ancestry(info, self._base.id))
 
     # -- nodes -------------------------------------------------------------------------------
 

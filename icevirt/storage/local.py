@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -285,6 +286,11 @@ class LocalStorage:
                 while full != self._root:
                     full = os.path.dirname(full)
                     os.rmdir(full)
+
+    def free_bytes(self) -> int:
+        """Return how many bytes the disk has left."""
+        with _StorageErrors(self._root):
+            return shutil.disk_usage(self._root).free
 
     def refuse_unsafe(self) -> None:
         """Look whether commits to the root are safe, and try it out where nobody knows.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from icevirt.access.columns.stored_array import open_array
 from icevirt.access.store.locating import ReferenceLocator, wait_for_all
 from icevirt.errors import BuildError, InvalidInputError
-from icevirt.ids import ObjectId12
+from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
@@ -59,6 +59,7 @@ class CopyTask:
 
     repo: Storage
     node: ArrayNode  # as it is, perhaps in no snapshot yet
+    beside: tuple[str, ObjectId8] | None = None  # the array that is encoded, if it is another one
     containers: tuple[VirtualChunkContainer, ...] = ()  # of its files, beside the repository's
     access: Mapping[str, Any]  # by authorized prefix
     manifests: tuple[bytes, ...] = ()  # whose references are copied as they are
@@ -69,6 +70,11 @@ class CopyTask:
     encoding: ManifestEncoding = field(default_factory=ManifestEncoding)
     is_plan: bool = False  # count only
     is_listed: bool = False  # return the indices of the chunks
+
+    @property
+    def made(self) -> tuple[str, ObjectId8]:
+        """Path and id of the array that is written."""
+        return self.beside or (self.node.path, self.node.id)
 
     def session(self) -> Session:
         """Return a session that reads the array; what is damaged is refused."""
@@ -152,7 +158,7 @@ def encode_chunks(task: CopyTask) -> Copied:
     """Read the values of a box of chunks, and store them as the new metadata says."""
     session, node = task.session(), task.node
     array = open_array(session, node.path)
-    kept = KeptChunks(task.repo, node.path, task.inline_threshold)
+    kept = KeptChunks(task.repo, task.made[0], task.inline_threshold)
 
     def values(region: tuple[slice, ...]) -> NDArray[Any]:
         with naming_variable(node):
@@ -266,7 +272,7 @@ def _write_manifest(task: CopyTask, replaces: bytes, table: ChunkTable) -> Writt
     table = chunk_tables.compact(table)
     ids = [ObjectId12(row.tobytes()) for row in table.chunk_ids]
     content_names.record(task.repo, column(ids))
-    info = Assets(task.repo, manifests=task.encoding).put_manifest({task.node.id: table})
+    info = Assets(task.repo, manifests=task.encoding).put_manifest({task.made[1]: table})
     return WrittenManifest(
         replaces=replaces,
         id=bytes(info.id),

@@ -14,8 +14,8 @@ import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_day, write_days
 from icevirt import errors
 from icevirt.api.dataset.files_held import difference, files_of_build
-from icevirt.api.dataset.records import METADATA
 from icevirt.archive.sources import SourceFile
+from icevirt.planning.records import METADATA
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.scan import run_scan

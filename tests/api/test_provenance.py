@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from icevirt.api.dataset.records import METADATA, provenance_of
+from icevirt.api.dataset.records import provenance_of
 from icevirt.api.dataset.target import Target
 from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.repo_info import SnapshotSummary
+from icevirt.planning.records import METADATA
 from icevirt.repo import layout
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository

@@ -11,11 +11,12 @@ import zarr
 
 import icevirt
 from icevirt import errors
-from icevirt.api.dataset.records import METADATA, KeptRecipe, keep_recipe, recipe_named
+from icevirt.api.dataset.records import KeptRecipe, keep_recipe, recipe_named
 from icevirt.api.recipe import toml
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.schema import ScannedGroup
 from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.planning.records import METADATA
 from icevirt.storage.local import LocalStorage
 
 pytestmark = pytest.mark.usefixtures("in_process")

@@ -43,7 +43,7 @@ CHANGING = ("repo", "icevirt/leases/", "overwritten/")  # all other objects neve
 DEEDS = {
     "new": 6, "late": 2, "corrected": 3, "touched": 3, "damaged": 1, "mended": 1, "vanished": 1,
     "update": 8, "append": 3, "relocate": 3, "undo": 3, "redo": 2, "branch": 1, "reset": 1,
-    "materialize": 3, "others_commit": 2, "retain": 1, "make_anew": 1, "rebuild": 1, "withdraw": 1,
+    "materialize": 3, "twin": 2, "others_commit": 2, "retain": 1, "make_anew": 1, "rebuild": 1, "withdraw": 1,
 }  # fmt: skip
 """What may happen, and how often."""
 
@@ -69,6 +69,7 @@ class Version:
     files: dict[str, Taken] = field(default_factory=dict)  # by name
     notes: int = 0  # what others stored
     stored: frozenset[str] = frozenset()  # variables that lie in the repository
+    twins: frozenset[str] = frozenset()  # variables that have a twin
 
     @property
     def values(self):
@@ -377,6 +378,17 @@ class LivingRepository:
             )  # fmt: skip
             self.act(branch, call, expected)
 
+    def twin(self, branch):
+        """Store a variable once more in other chunks; from then on both have the same values."""
+        version, name = self.version(branch), self.random.choice(["packed", "plain"])
+        if version.is_current:
+            call = functools.partial(
+                icevirt.materialize, self.repo, name, branch=branch, beside=True,
+                authorize_virtual_chunk_access=[file_url(version.place)],
+                chunks=self.random.choice([{"time": 4}, {"time": 3, "x": 25}]),
+            )  # fmt: skip
+            self.act(branch, call, replace(version, twins=version.twins | {name}))
+
     def make_anew(self, branch):
         """Make a variable anew from all files, which are scanned again for it."""
         self._name_the_place(branch)
@@ -467,6 +479,7 @@ class LivingRepository:
         assert (known.place, known.listed) == (expected.place, expected.listed)
         assert known.notes == expected.notes
         assert (known.files, known.stored) == (expected.files, expected.stored)
+        assert known.twins == expected.twins
         return report
 
     def _moved(self, to):
@@ -614,6 +627,9 @@ class LivingRepository:
             assert {*found.data_vars} == {"packed", "plain", "number"}
             xr.testing.assert_equal(found, version.values[list(found.data_vars)])
         session = icevirt.Repository.open(self.repo).readonly_session(**which)
+        if version.twins:
+            twins = opened(self.repo, layout="twin", **which)[sorted(version.twins)].load()
+            xr.testing.assert_equal(twins, version.values[sorted(version.twins)])
         for name in version.stored:
             assert ChunkType.virtual not in session.array_table(f"/{name}").kind
         session = official(self.repo).readonly_session(**which)
@@ -623,7 +639,8 @@ class LivingRepository:
             assert root["notes/n"][...] == version.notes
         if version.is_current and self.random.random() < 0.3:
             theirs = xr.open_zarr(session.store, consolidated=False, chunks=None).load()
-            xr.testing.assert_equal(theirs, version.values)
+            names = [f"{name}_twin" for name in version.twins]
+            xr.testing.assert_equal(theirs.drop_vars(names), version.values)
 
 
 def taken(path):

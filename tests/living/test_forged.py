@@ -27,7 +27,6 @@ from builds.support import write_day, write_days
 from icevirt.api.dataset import left_out
 from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
 from icevirt.api.dataset.records import (
-    METADATA,
     KeptRecipe,
     digest_of,
     identify_files,
@@ -43,6 +42,7 @@ from icevirt.archive.sources import SourceFile
 from icevirt.catalog.listings import read_listing, write_listing
 from icevirt.catalog.parquet import encode_table, read_table
 from icevirt.catalog.part_copies import rename_files
+from icevirt.planning.records import METADATA
 from icevirt.spark.foreach_batch import FilesAppender
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below

@@ -20,6 +20,7 @@ from icevirt.model.paths import join
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
+    from icevirt.access.columns.twin_array import Layout
     from icevirt.objects.answers import OnStale
     from icevirt.storage.constructors import StorageLike
 
@@ -49,6 +50,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         "authorize_virtual_chunk_access",
         "on_stale",
         "eras",
+        "layout",
         "storage_options",
     )
 
@@ -93,6 +95,10 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
                 the order of their coordinate; ``group`` is that of the dataset, without the eras'
                 names. By default groups are shown as they are.
+            layout: Where a variable has a twin (`icevirt.materialize` with ``beside``): ``auto``
+                reads each selection from the one that costs less; ``own`` and ``twin`` always from
+                this one; ``all`` shows twins as variables. A twin that a commit of others left
+                behind is not read.
             storage_options: Arguments of the storage's constructor beyond what the URL says, like
                 ``{"anonymous": True, "region": "us-west-2"}``.
             decoders: The decoding options of `xarray.open_dataset`.
@@ -101,13 +107,13 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         from icevirt.access.xarray.datastore import dataset_of
 
         opened = _open(filename_or_obj, **options)
-        session = opened.pop("session")
+        session, layout = opened.pop("session"), opened.pop("layout")
         if opened.pop("concat"):
             from icevirt.access.xarray.eras import of_all_eras
 
             ds = of_all_eras(**opened)
         else:
-            ds = dataset_of(**opened)
+            ds = dataset_of(**opened, layout=layout)
         return remember(ds, session, opened["group"], options)
 
     def open_groups_as_dict(  # type: ignore[override]
@@ -122,7 +128,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         from icevirt.access.xarray.datastore import dataset_of, groups_below
 
         opened = _open(filename_or_obj, **options)
-        session, top = opened.pop("session"), opened["group"]
+        session, top, layout = opened.pop("session"), opened["group"], opened.pop("layout")
         if opened.pop("concat"):
             from icevirt.access.xarray.eras import groups_of_all_eras
 
@@ -131,7 +137,9 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
                 name: remember(ds, session, join(top, name), options) for name, ds in shown.items()
             }
         return {
-            name: remember(dataset_of(**{**opened, "group": path}), session, path, options)
+            name: remember(
+                dataset_of(**{**opened, "group": path}, layout=layout), session, path, options
+            )
             for name, path in groups_below(opened["snapshot"], top)
         }
 
@@ -161,6 +169,7 @@ def _open(
     authorize_virtual_chunk_access: Authorization = None,
     on_stale: OnStale = "raise",
     eras: ShownEras | None = None,
+    layout: Layout = "auto",
     storage_options: Mapping[str, Any] | None = None,
     **decoders: Any,
 ) -> dict[str, Any]:
@@ -179,6 +188,12 @@ def _open(
             do='Pass eras="concat" to see them as one dataset, or leave it out.',
             eras=eras,
         )
+    if layout not in ("auto", "own", "twin", "all") or (eras and layout != "auto"):
+        raise InvalidInputError(
+            "unknown value for layout, or eras, which are read from the variables' own chunks",
+            do='Pass layout="auto", "own", "twin" or "all", without eras.',
+            layout=layout,
+        )
     if tag is None and snapshot_id is None and branch is None:
         branch = "main"
     repository = Repository.open(
@@ -194,5 +209,6 @@ def _open(
         "group": group or "/",
         "decoders": decoders,
         "session": session,
+        "layout": layout,
         "concat": eras == "concat",
     }

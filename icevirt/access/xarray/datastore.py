@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -30,6 +30,7 @@ from icevirt.model.attributes import (
     ENUMERATION,
     EXTENSION,
     FILL,
+    TWIN_OF,
     Attributes,
     dtype_metadata,
     read_order,
@@ -38,12 +39,22 @@ from icevirt.model.attributes import (
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of, using
 from icevirt.threads import run_in_thread
 
+if TYPE_CHECKING:
+    from icevirt.access.columns.twin_array import Layout, Readable
+    from icevirt.repo.session import Session
+
 _ALL = indexing.IndexingSupport.VECTORIZED
 
 
-def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+def dataset_of(
+    store: Store,
+    snapshot: Snapshot,
+    group: str,
+    decoders: dict[str, Any],
+    layout: Layout = "all",
+) -> Dataset:
     """Return a group of a snapshot as a dataset, read from a store over it."""
-    found = IcevirtDataStore(store, snapshot, group)
+    found = IcevirtDataStore(store, snapshot, group, layout)
     opener = StoreBackendEntrypoint().open_dataset
     signature(opener).bind(found, **decoders)  # raises TypeError for an unknown option
     try:
@@ -75,15 +86,19 @@ class IcevirtDataStore(AbstractDataStore):
         store: The zarr store that values are read from.
         snapshot: The version of the repository that the store shows.
         group: Path of the group.
+        layout: What becomes of twins.
 
     Raises:
         NodeNotFoundError: There is no such group.
         InvalidInputError: The path is that of an array.
     """
 
-    __slots__ = ("_group", "_phony", "_snapshot", "_store")
+    __slots__ = ("_group", "_layout", "_phony", "_snapshot", "_store")
 
-    def __init__(self, store: Store, snapshot: Snapshot, group: str) -> None:
+    def __init__(
+        self, store: Store, snapshot: Snapshot, group: str, layout: Layout = "all"
+    ) -> None:
+        self._layout = layout
         self._store = store
         self._snapshot = snapshot
         self._group = snapshot.node(paths.canonical(group))
@@ -118,10 +133,36 @@ class IcevirtDataStore(AbstractDataStore):
         with using(self._group):
             place = read_order(document_of(self._group))
         found.sort(key=lambda node: place.get(paths.name(node.path), math.inf))
-        return {paths.name(node.path): self._variable(node) for node in found}
+        twins = {} if self._layout == "all" else _find_twins(found)
+        hidden = {node.path for node in twins.values()}
+        return {
+            paths.name(node.path): self._variable(node, twins.get(node.path))
+            for node in found
+            if node.path not in hidden
+        }
 
-    def _variable(self, node: ArrayNode) -> Variable:
+    def _array(self, node: ArrayNode, twin: ArrayNode | None) -> Readable:
         array = StoredArray(self._store, node)
+        if twin is None or self._layout == "own":
+            return array
+        from icevirt.model.twins import is_in_step
+
+        session: Session | None = getattr(self._store, "session", None)
+        if session is not None and is_in_step(twin, node, session.history()):
+            from icevirt.access.columns.twin_array import TwinnedArray
+
+            return TwinnedArray(array, StoredArray(self._store, twin), self._layout)
+        if self._layout == "twin":
+            raise InvalidInputError(
+                "the twin of this variable was left behind by a commit of others",
+                do="Leave out layout, or make the twin anew with icevirt.materialize.",
+                variable=node.path,
+                twin=twin.path,
+            )
+        return array
+
+    def _variable(self, node: ArrayNode, twin: ArrayNode | None) -> Variable:
+        array = self._array(node, twin)
         with using(node):
             lazy = LazyArray(array)
             dims = self._dims(node)
@@ -146,6 +187,15 @@ class IcevirtDataStore(AbstractDataStore):
             else:
                 dims.append(name)
         return tuple(dims)
+
+
+def _find_twins(arrays: list[ArrayNode]) -> dict[str, ArrayNode]:
+    """Return the twins among arrays, by the path of the variable; few datasets have one."""
+    if not any(TWIN_OF.encode() in node.user_data for node in arrays):
+        return {}
+    from icevirt.model.twins import find_twins
+
+    return find_twins(arrays)
 
 
 def _encoding(array: zarr.Array[Any], dims: tuple[str, ...]) -> dict[str, Any]:
@@ -188,7 +238,7 @@ class LazyArray(BackendArray):
 
     __slots__ = ("_array", "dtype", "shape")
 
-    def __init__(self, array: StoredArray) -> None:
+    def __init__(self, array: Readable) -> None:
         text = array.dtype.kind == "T"
         self._array = array
         self.shape = array.shape

@@ -99,7 +99,7 @@ def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str
     """
     around = eras_around(snapshot, group)
     if around is None:
-        return dataset_of(store, snapshot, group, decoders)
+        return dataset_of(store, snapshot, group, decoders, "own")
     eras, inner = around
     places = dict(zip(eras.names, eras.below(inner), strict=True))
     lacking = [name for name, path in places.items() if snapshot.find(path) is None]
@@ -107,7 +107,7 @@ def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str
         raise CombineError(
             f"group {inner!r} is not in all eras", do=DO, eras=list(eras.names), lacking=lacking
         )
-    datasets = [dataset_of(store, snapshot, path, decoders) for path in places.values()]
+    datasets = [dataset_of(store, snapshot, path, decoders, "own") for path in places.values()]
     if eras.dimension is None:
         raise CombineError(
             "the eras cannot be shown as one dataset: they differ along several dimensions",

@@ -30,6 +30,7 @@ from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.planning.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.schedule.write_tasks import bundle, few_drafts
+from icevirt.planning.twins import leave_behind
 from icevirt.repo.assets import Assets
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.source_values import Reading
@@ -152,7 +153,8 @@ def look_at_others(
     notes = beside(job, plan, growth, job.tip)
     edited: dict[str, str] = dict(job.record.get("edited", {}))
     if job.last.id != job.target.tip or isinstance(job.last, RecordedBuild):
-        edited |= _find_edited(job, plan)
+        changed = _find_edited(job, plan)
+        edited = leave_behind(job.record, {**edited, **changed}, changed)
     return notes, edited
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from icevirt.api.dataset.records import BUILD_ID, digest_of, identify_files, options_of
+from icevirt.api.dataset.records import digest_of, identify_files, options_of
 from icevirt.api.trust.readable_places import REBUILD
 from icevirt.archive.sources import SourceFile
 from icevirt.catalog.listings import FileListing, Known, look_up, read_listing, write_listing
@@ -23,6 +23,7 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.objects.answers import change
+from icevirt.planning.records import BUILD_ID
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.layout import WORK
 from icevirt.scan.contract import ScannerOptions

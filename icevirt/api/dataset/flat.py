@@ -27,7 +27,7 @@ from icevirt.api.dataset.end_plan import (
     scan_of,
 )
 from icevirt.api.dataset.planning import plan_ends
-from icevirt.api.dataset.records import METADATA, keep_recipe
+from icevirt.api.dataset.records import keep_recipe
 from icevirt.api.dataset.replacing import carry_record, find_kept, keep_made, rules_in
 from icevirt.api.dataset.reports import report_on, summarize_array
 from icevirt.api.dataset.stored_tail import ManifestReads, StoredTail, StoredVariables, store_tail
@@ -56,8 +56,16 @@ from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.planning.axes.axis_ends import labels_at_ends
-from icevirt.planning.lengthened import Growing, Lengthened, OtherwiseError, lengthen
+from icevirt.planning.lengthened import (
+    Growing,
+    Lengthened,
+    LengthenedArray,
+    OtherwiseError,
+    lengthen,
+)
+from icevirt.planning.records import METADATA
 from icevirt.planning.stored_form import forms_of
+from icevirt.planning.twins import is_twin, with_twins
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
@@ -155,6 +163,7 @@ def _begin(
         state = tail_of(target.storage, record) if tail is None else tail
     if state is None:
         raise OtherwiseError("the last build recorded no end that files can follow")
+    state = replace(state, decided=with_twins(state.decided, forms_of(record)))
     scratch = state.catalog()
     with clock.phase("list"):
         borrowed = borrow(request, new, scratch) if scanned_before else frozenset[str]()
@@ -205,7 +214,7 @@ def _append(job: Appending) -> BuildReport:
             job.request,
             scan,
             closed,
-            build_id=str(job.record["build_id"]),
+            record=job.record,
             kept=rules_in(nodes, job.record, group),
             tip=job.tip,
         )
@@ -250,7 +259,8 @@ def _append(job: Appending) -> BuildReport:
     with clock.phase("commit"):
         raw = pack(grown.next_state(listing.pieces))
         writes += [*stored.writes, job.pool.submit(storage.put, path_of_tail(name_of(raw)), raw)]
-        count = sum(len(table) for _, table in added.references)
+        own = {each.node.id for each in grown.variables}
+        count = sum(len(table) for key, table in added.references if key in own)
         record = grown.record(tail=name_of(raw), listing=listing.pieces[-1][0], references=count)
         writes += grown.keep_made(record)
         snapshot_id = grown.commit(containers, record, writes)
@@ -326,6 +336,12 @@ class _Grown:
     tail: StoredTail
     edited: Mapping[str, str]  # what others changed of arrays, by path
 
+    @property
+    def variables(self) -> list[LengthenedArray]:
+        """The arrays that become longer, without twins, which hold nothing new."""
+        forms = forms_of(self.job.record)
+        return [each for each in self.growth.arrays if not is_twin(forms, each.node.path)]
+
     def _node(self, path: str) -> ArrayNode:
         node = self.tail.nodes.get(path) or self.job.tip.node(path)
         assert isinstance(node, ArrayNode)
@@ -365,7 +381,7 @@ class _Grown:
         if ends := labels_at_ends(self.plan, self.facts):
             found["ends"] = dict(ends)
         if "bytes" in found:
-            added = [each.added.written for each in self.growth.arrays]
+            added = [each.added.written for each in self.variables]
             referenced, stored = found["bytes"]
             found["bytes"] = [
                 referenced + sum(each.bytes_referenced for each in added),

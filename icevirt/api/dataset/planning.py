@@ -44,6 +44,7 @@ from icevirt.planning.losses import (
     sort_by_loss,
 )
 from icevirt.planning.remedies import together
+from icevirt.planning.twins import add_twins, own_twins
 from icevirt.remedy_notation import join, write_code, write_remedy
 
 _FILES = 10_000  # with more of them, plans and facts for the sake of a message take too long
@@ -122,6 +123,9 @@ def plan_files(
             told = () if fixes or not had_fixes else (why_not,)
             error.do = join(" ", filter(None, (error.do, *told))) if told else error.do
         raise
+    record = None if target is None or target.mode != "w" else target.last_record()
+    if target is not None and record is not None:
+        plan = add_twins(plan, own_twins(record, target.snapshot()))
     return Planned(request=request, scan=scan, closed=closed, facts=edited, spec=spec, plan=plan)
 
 
@@ -155,7 +159,7 @@ def plan_ends(
     scan: Scan,
     closed: ClosedCatalog,
     *,
-    build_id: str,
+    record: Mapping[str, Any],
     kept: Kept,
     tip: Snapshot,
 ) -> Planned:
@@ -165,7 +169,7 @@ def plan_ends(
         request: What is asked for.
         scan: Of the ends, which are not opened, and then the new files.
         closed: Its facts.
-        build_id: Of the last build.
+        record: Of the last build.
         kept: What that says of dimensions.
         tip: What the branch holds.
 
@@ -175,14 +179,15 @@ def plan_ends(
     facts = replace(closed.facts, compare=_refuse_reading, values=_refuse_reading)
     if facts.places is not facts.files.url:
         raise OtherwiseError("files refer to other files")
-    spec = replace(request.along(scan.options).spec, build_id=build_id, kept=kept)
+    spec = request.along(scan.options).spec
+    spec = replace(spec, build_id=str(record["build_id"]), kept=kept)
     try:
         facts, spec = request.choices.edits.apply(facts, spec)
         prepared = prepare(facts, spec)
         refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
         # a plan with a step for each that lies between the ends would be as long as the dataset
         apart = replace(spec, spacing={})
-        plan = combine_prepared(prepared, apart)
+        plan = add_twins(combine_prepared(prepared, apart), own_twins(record, tip))
         steps = steps_behind(prepared, spec, scan.unopened)
     except IcevirtError as error:
         raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error

@@ -26,6 +26,7 @@ from icevirt.planning.axes.dates import is_date
 from icevirt.planning.axes.file_labels import Labels
 from icevirt.planning.combine.data_vars import data_vars_of
 from icevirt.planning.combine.hints import CombineHints
+from icevirt.planning.records import BUILD_ID, METADATA, RELOCATED, records_of
 from icevirt.planning.stored_form import forms_of
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.layout import WORK
@@ -35,28 +36,16 @@ from icevirt.storage.protocol import Storage
 from icevirt.versioning.lookup import ancestry
 from icevirt.versioning.merge.build_merge import BuiltArray
 
-METADATA = "icevirt_build"
-"""Key of a snapshot's metadata under which a build says what it was made of."""
-
-RELOCATED = "icevirt_relocated"
-"""Key of a snapshot's metadata under which a relocation says what each dataset is made of now."""
-
 HOLDING = "icevirt_update"
 """Key of the metadata of a snapshot that changes nothing but which files are held back."""
 
 TRIED = "tried"
 """Of what a build records: whether an update tried the files that it held back."""
 
-BUILD_ID = re.compile("[0-9a-f]{20}")  # what `digest_of` makes; it becomes a path
-
 
 def records_in(snapshot: Snapshot | SnapshotSummary) -> Iterator[dict[str, Any]]:
     """Yield what a snapshot says of builds, unchecked: one of a build, several of a relocation."""
-    moved = snapshot.metadata.get(RELOCATED)
-    builds = moved.get("builds") if isinstance(moved, dict) else None
-    for each in (snapshot.metadata.get(METADATA), *(builds if isinstance(builds, list) else ())):
-        if isinstance(each, dict) and BUILD_ID.fullmatch(str(each.get("build_id"))):
-            yield each
+    return records_of(snapshot.metadata)
 
 
 def newest_records(info: RepoInfo, tip: ObjectId12) -> Iterator[dict[str, Any]]:
@@ -319,13 +308,19 @@ def describe_arrays(build: Snapshot, group: str) -> Said:
 
 
 def find_changed_arrays(
-    build: Snapshot, now: Snapshot, group: str
+    build: Snapshot, now: Snapshot, group: str, build_id: str
 ) -> tuple[frozenset[ObjectId8], frozenset[ObjectId8]]:
-    """Return the arrays with other shapes, and those with other manifests, than a build made."""
+    """Return the arrays with other shapes, and those with other manifests, than a build made.
+
+    A twin that was made later has another shape, too.
+    """
     before = {node.id: node for node in build.below(group) if isinstance(node, ArrayNode)}
-    there = [node for node in now.below(group) if isinstance(node, ArrayNode) and node.id in before]
+    arrays = [node for node in now.below(group) if isinstance(node, ArrayNode)]
+    there = [node for node in arrays if node.id in before]
+    new = (node.id for node in arrays if node.id == _id_of(build_id, node.path))
     return (
-        frozenset(node.id for node in there if before[node.id].shape != node.shape),
+        frozenset(node.id for node in there if before[node.id].shape != node.shape)
+        | (frozenset(new) - before.keys()),
         frozenset(node.id for node in there if {*before[node.id].manifests} != {*node.manifests}),
     )
 

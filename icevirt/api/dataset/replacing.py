@@ -25,6 +25,7 @@ from icevirt.planning.edits.file_edits import read_recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.planning.remedies import build_fix
 from icevirt.planning.stored_form import forms_of
+from icevirt.planning.twins import leave_behind
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import last_changes
 from icevirt.repo.reader import has_same_values
@@ -275,6 +276,8 @@ class Carried:
         undone = find_undone(target, last, base, claim, groups=groups, arrays=arrays)
         edited = {each.path: each.what for each in undone if each.path in arrays}
         before = provenance_of(last, target.group) or {}
+        changed = [path for path, what in edited.items() if what != claim.edited.get(path)]
+        edited = leave_behind(before, edited, changed)
         kept = dict(find_kept(base, {path: claim.attributes(path) for path in groups}))
         record = carry_record(last, before, kept=kept, edited=edited)
         ends = {"tail": before["tail"]} if "tail" in before else {}

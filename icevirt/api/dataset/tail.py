@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.dataset.records import BUILD_ID
 from icevirt.api.dataset.scanning import Scan
 from icevirt.archive.facts import ArrayColumns, FileColumns
 from icevirt.archive.plan import BuildPlan
@@ -34,6 +33,7 @@ from icevirt.planning.lengthened import (
     files_of_schemas,
     groups_decided,
 )
+from icevirt.planning.records import BUILD_ID
 from icevirt.repo.layout import WORK
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage

@@ -10,7 +10,6 @@ from shlex import quote
 from typing import Any, Literal
 
 from icevirt.api.dataset.records import (
-    BUILD_ID,
     HOLDING,
     TRIED,
     RecordedBuild,
@@ -39,6 +38,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import GroupNode, Node, Snapshot
 from icevirt.planning.containers import merge_container
+from icevirt.planning.records import BUILD_ID
 from icevirt.planning.remedies import build_fix, update_fix
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo import creation, layout
@@ -175,7 +175,8 @@ class Target:
         said: Said = {}
         if found is not None and holds_any_of(found, snapshot, self.group):
             made = Assets(self.storage).snapshot(found.id)
-            longer, moved = find_changed_arrays(made, snapshot, self.group)
+            build_id = str((provenance_of(found) or {}).get("build_id"))
+            longer, moved = find_changed_arrays(made, snapshot, self.group, build_id)
             if not longer and moved <= self.find_rearranged(found, moved):
                 return found
             said = describe_arrays(made, self.group)

@@ -23,7 +23,6 @@ from icevirt.api.dataset.change import DatasetChange, Request
 from icevirt.api.dataset.files_held import CATALOG, keep_files
 from icevirt.api.dataset.planning import hold_against, plan_files
 from icevirt.api.dataset.records import (
-    METADATA,
     digest_of,
     identify_files,
     keep_recipe,
@@ -74,6 +73,7 @@ from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
 from icevirt.planning.axes.axis_ends import labels_at_ends
+from icevirt.planning.records import METADATA
 from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.planning.stored_form import record_forms
 from icevirt.repo.commits.build_commit import BUILD_ID
@@ -327,14 +327,13 @@ def without_record[R: BuildReport](report: R, record: Below) -> R:
 def write_plan(
     executor: Executor,
     job: Job,
-    plan: BuildPlan,
     sources: SourceFiles,
     clock: Clock,
     *,
     referring: bool,
     storing: StoringAgain,
 ) -> tuple[list[WriteResult], StoredArrays]:
-    """Write all objects of the plan, those again that vanish until the sources are looked at.
+    """Write all objects of a plan, those again that vanish until the sources are looked at.
 
     Files that are ``referring`` to others lead there, and these are looked at too.
 
@@ -345,6 +344,7 @@ def write_plan(
         BuildError: References are missing, or objects vanish faster than they are written.
         SourcesChangedError: Files changed since their scan.
     """
+    plan = storing.referring
     led = tuple(each.url_prefix for each in plan.containers) if referring else ()
     job = replace(job, led=led)
     for _ in range(_ATTEMPTS):
@@ -422,7 +422,7 @@ def _run(  # noqa: PLR0917 - a build, and what it is made of
     sources = change.pick_others(sources)
     writing = replace(job, record=record)
     results, stored = write_plan(
-        executor, writing, plan, sources, clock, referring=referring, storing=storing
+        executor, writing, sources, clock, referring=referring, storing=storing
     )
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded

@@ -10,7 +10,7 @@ from typing import Any
 from icevirt.amounts import plural
 from icevirt.api.dataset.differences import is_named
 from icevirt.api.dataset.planning import Planned
-from icevirt.api.dataset.records import METADATA, digest_of, keep_recipe
+from icevirt.api.dataset.records import digest_of, keep_recipe
 from icevirt.api.dataset.replacing import Carried
 from icevirt.api.dataset.reports import facts_of, report_of
 from icevirt.api.dataset.tail import describe_ends, ends_of, tail_of, write_tail
@@ -29,7 +29,9 @@ from icevirt.ids import ObjectId8
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.source_lists.listing import find_changes
 from icevirt.planning.lengthened import decision_of
+from icevirt.planning.records import METADATA
 from icevirt.planning.remedies import build_fix
+from icevirt.planning.twins import own_twins, with_copied
 from icevirt.remedy_notation import change, write_remedy
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.pending_commit import PendingCommit
@@ -62,7 +64,8 @@ class VariablesUpdate:
         base, carried = target.snapshot(), Carried.of(target)
         own = [path for path, node in carried.made.items() if isinstance(node, ArrayNode)]
         there = {path for path in own if base.find(path) is not None}
-        paths = tuple(dict.fromkeys(_find_paths(update.call.variables, there, target.group)))
+        paths = tuple(_find_paths(update.call.variables, there, target.group))
+        paths = with_copied(paths, own_twins(dataset.record, base))
         if taken := {path: carried.edited[path] for path in paths if path in carried.edited}:
             raise PlanChangedError(
                 "others changed what would be made anew: "
@@ -121,7 +124,7 @@ class VariablesUpdate:
         job = Job(build_id=build_id, scan=planned.scan, target=target, record=record)
         sources, storing = SourceFiles((*self.files, *moved)), StoringAgain.of(target, plan)
         results, stored = write_plan(
-            executor, job, plan, sources, clock, referring=planned.is_referring, storing=storing
+            executor, job, sources, clock, referring=planned.is_referring, storing=storing
         )
         with clock.phase("commit"):
             snapshot_id = self._commit(planned, plan, stored)

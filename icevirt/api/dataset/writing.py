@@ -13,12 +13,7 @@ import numpy as np
 
 from icevirt.amounts import plural
 from icevirt.api.dataset.left_out import keep_held
-from icevirt.api.dataset.records import (
-    HOLDING,
-    METADATA,
-    is_about,
-    keep_record,
-)
+from icevirt.api.dataset.records import HOLDING, is_about, keep_record
 from icevirt.api.dataset.replacing import Replacing
 from icevirt.api.dataset.scanning import Scan
 from icevirt.api.dataset.target import Target
@@ -39,6 +34,7 @@ from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, ManifestRef, Snapshot
 from icevirt.objects.source_access import in_force
 from icevirt.objects.source_lists.listing import find_changes
+from icevirt.planning.records import METADATA
 from icevirt.planning.remedies import build_fix
 from icevirt.planning.schedule.write_tasks import Route, bundles, drafts, route_of, write_items
 from icevirt.planning.schedule.write_tasks import deal_items as dealt_items

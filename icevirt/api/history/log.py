@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from icevirt.access.value_source import value_source
-from icevirt.api.dataset.records import METADATA, provenance_of
+from icevirt.api.dataset.records import provenance_of
 from icevirt.archive.reports.history import (
     BuildRecord,
     CommitLog,
@@ -23,6 +23,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import IDS, OpsLogEntry, RepoInfo, SnapshotSummary
 from icevirt.model.updates import RepoStatusChanged
+from icevirt.planning.records import METADATA
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.history import walks

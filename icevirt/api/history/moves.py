@@ -12,7 +12,7 @@ from itertools import islice
 from shlex import quote
 from typing import Literal
 
-from icevirt.api.dataset.records import METADATA, provenance_of
+from icevirt.api.dataset.records import provenance_of
 from icevirt.api.history.compare import list_files
 from icevirt.api.history.log import Commits, head_of, name_version, resolve_version
 from icevirt.archive.reports.history import (
@@ -31,6 +31,7 @@ from icevirt.model.updates import (
     CommitAmended,
     NewCommit,
 )
+from icevirt.planning.records import METADATA
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from icevirt.amounts import plural
 from icevirt.api.dataset.replacing import Carried
@@ -113,13 +114,14 @@ class _Folding:
             else node
             for node in tip.nodes
         )
-        _keep_records(self.head, current, self.branch, runs, nodes)
+        records = _keep_records(self.head, current, self.branch, runs, nodes)
         pending = PendingCommit(
             base=tip,
             branch=self.branch,
             message=f"Join manifests of {plural(len(runs), 'array')}",
             nodes=nodes,
             written=written,
+            records=records,
         )
         snapshot, commit = pending.put(self.head, assets, self.held)
         report = FoldReport(
@@ -138,13 +140,16 @@ def _keep_records(
     branch: str,
     runs: Iterable[str],
     nodes: Sequence[Node],
-) -> None:
+) -> list[Mapping[str, Any]]:
     """Write what datasets are made of now, for the time when the snapshots of builds are gone."""
+    records: list[Mapping[str, Any]] = []
     for group in {each for path in runs for each in paths.ancestors(path)}:
         target = Target.at(head, current, branch=branch, group=group)
         if target.last_build() is not None:
             carried = Carried.of(target)
+            records.append(carried.going_on)
             carried.keep(head.storage, carried.going_on, nodes)
+    return records
 
 
 def _fold(node: ArrayNode, run: Sequence[ManifestRef], refs: Sequence[ManifestRef]) -> ArrayNode:

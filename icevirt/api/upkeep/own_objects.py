@@ -15,8 +15,8 @@ from itertools import chain
 import numpy as np
 
 from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
-from icevirt.api.dataset.records import BUILD_ID, build_of, records_in, records_needed
 from icevirt.api.dataset.records import FOLDER as RECORDS
+from icevirt.api.dataset.records import build_of, records_in, records_needed
 from icevirt.api.upkeep.scans import FOLDERS, tables_with
 from icevirt.archive import catalog as schema
 from icevirt.archive.reports.upkeep import Deleted, UnfinishedBuild
@@ -27,6 +27,7 @@ from icevirt.catalog.part_index import FOLDER as INDEXES
 from icevirt.catalog.parts import complete_parts
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
+from icevirt.planning.records import BUILD_ID
 from icevirt.repo.assets import Assets
 from icevirt.repo.layout import BUILDS, WORK
 from icevirt.storage.protocol import Below, ObjectInfo, Storage

@@ -129,6 +129,7 @@ class MaterializeReport(Pictured):
     bytes_read: int  # of source files
     bytes_stored: int  # in a plan of other chunks or codecs: before compression
     tasks: int
+    bytes_rewritten: int = 0  # of values, by each append at most, where it is a twin
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 

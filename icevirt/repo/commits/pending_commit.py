@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import BuildError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.attributes import TWIN_MARKS
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
@@ -47,6 +49,7 @@ class PendingCommit:
     touched: frozenset[ObjectId8] = frozenset()
     """Arrays that count as changed, whose chunks are too many to be listed."""
     metadata: JSONObject = field(default_factory=dict)
+    records: Sequence[Mapping[str, Any]] = ()  # of datasets, beside those in the metadata
 
     def put(self, head: RepoInfoFile, assets: Assets, held: HeldObjects) -> tuple[Snapshot, Edit]:
         """Write log and snapshot, or hold them; return the edit that makes them visible.
@@ -81,7 +84,7 @@ class PendingCommit:
             nodes=self.nodes,
             flushed_at=stamp(head.now(), parent=self.base.flushed_at),
             message=self.message,
-            metadata=self.metadata,
+            metadata=self._metadata(),
             manifest_files=_manifest_files(self.nodes, self.base, self.written),
             parent_id=self.base.id,
         )
@@ -91,6 +94,16 @@ class PendingCommit:
         assets.put_transaction_log(log_of(log), held)
         assets.put_snapshot(snapshot, held)
         return snapshot
+
+    def _metadata(self) -> JSONObject:
+        """Return the metadata with what they say of twins."""
+        if not (self.metadata or self.records or TWIN_MARKS in self.base.metadata):
+            return self.metadata
+        from icevirt.planning.records import records_of
+        from icevirt.planning.twins import mark_twins
+
+        records = (*records_of(self.metadata), *self.records)
+        return {**self.metadata, **mark_twins(records, self.base.metadata, self.nodes)}
 
     def move_onto(self, tip: Snapshot) -> PendingCommit:
         """Return it on top of another snapshot, which has the nodes that it replaces."""

@@ -19,9 +19,9 @@ GROUPS = {
         ["build"],
         "Missing arguments 'SOURCES' and 'REPO'. Name files and a repository, like",
     ),
-    "several chunks in one option": (
-        ["materialize", "repo", "tas", "--chunks", "time=5,lat=18"],
-        "repeat the option: --chunks time=5 --chunks lat=18",
+    "no length of a chunk": (
+        ["materialize", "repo", "tas", "--chunks", "time=5,lat"],
+        "write it as DIM=LENGTH, like time=365 or time=365,lat=30",
     ),
 }
 

@@ -1,0 +1,70 @@
+"""Recognize twins, and whether they are in step with the variables that they copy.
+
+Others may change either array. A commit that leaves both with the same values marks them: a digest
+of what both nodes say of their chunks. Readers compare it, and read no twin that was left behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from icevirt.errors import FormatError
+from icevirt.model import paths
+from icevirt.model.attributes import TWIN_MARKS, TWIN_OF
+from icevirt.model.snapshot import ArrayNode, document_of
+
+_DECODED_BY = ("shape", "data_type", "fill_value", "chunk_grid", "codecs")
+
+
+def find_variable(node: ArrayNode) -> str | None:
+    """Return the path of the variable that an array copies; None where it is no twin."""
+    if TWIN_OF.encode() not in node.user_data:
+        return None
+    name = (document_of(node).get("attributes") or {}).get(TWIN_OF)
+    if not isinstance(name, str) or not name or "/" in name:
+        return None
+    return paths.join(paths.parent(node.path), name)
+
+
+def find_twins(arrays: Iterable[ArrayNode]) -> dict[str, ArrayNode]:
+    """Return the twins among arrays, by the path of the variable, where that is among them."""
+    known = {node.path: node for node in arrays}
+    found = {find_variable(node): node for node in known.values()}
+    return {path: node for path, node in found.items() if path in known and path != node.path}
+
+
+def is_in_step(twin: ArrayNode, variable: ArrayNode, history: Iterable[Mapping[str, Any]]) -> bool:
+    """Say whether a twin has the values of its variable.
+
+    Args:
+        twin: As it is.
+        variable: As it is.
+        history: Metadata of the snapshots, the newest first.
+    """
+    found = (marks_in(metadata).get(twin.path) for metadata in history)
+    mark = next((each for each in found if each is not None), None)
+    try:
+        return mark is not None and mark == digest_of_twin(variable, twin)
+    except FormatError:
+        return False
+
+
+def digest_of_twin(variable: ArrayNode, twin: ArrayNode) -> str:
+    """Return a digest of what a variable and its twin say of their chunks."""
+    digest = hashlib.blake2b(digest_size=16)
+    for node in (variable, twin):
+        document = document_of(node)
+        said = {name: document.get(name) for name in _DECODED_BY}
+        digest.update(bytes(node.id) + json.dumps(said, sort_keys=True).encode())
+        for ref in node.manifests:
+            digest.update(bytes(ref.object_id) + repr(tuple(ref.extents)).encode())
+    return digest.hexdigest()
+
+
+def marks_in(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the marks in the metadata of a snapshot, which anybody may have written."""
+    found = metadata.get(TWIN_MARKS)
+    return found if isinstance(found, Mapping) else {}

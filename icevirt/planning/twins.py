@@ -1,0 +1,125 @@
+"""Say which variables a dataset stores once more in other chunks, and whether they are in step.
+
+A twin is a stored variable beside the variable that it copies. Its row in the record of a dataset
+is that of any stored variable, and names that variable. So a plan of files has it as one more array
+of the same variable of the files, and whatever makes a dataset longer or anew takes it along.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from icevirt.archive.plan import BuildPlan
+from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.ids import ObjectId8
+from icevirt.model.attributes import TWIN_MARKS
+from icevirt.model.json import JSON, JSONObject
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.twins import digest_of_twin, marks_in
+from icevirt.planning.stored_form import StoredForms, forms_of
+
+BEHIND = "the variable that it copies was changed"
+
+
+def path_of_twin(path: str) -> str:
+    """Return where the twin of a variable lies."""
+    return f"{path}_twin"
+
+
+def own_twins(record: Mapping[str, Any], tip: Snapshot) -> StoredForms:
+    """Return the twins that a record of a dataset names, and that are still there."""
+    build_id = str(record.get("build_id")).encode()
+    found = {}
+    for path, form in forms_of(record).items():
+        node = tip.find(path)
+        is_own = node is not None and node.id == ObjectId8.of_content(build_id, path.encode())
+        if form.of is not None and is_own:
+            found[path] = form
+    return found
+
+
+def is_twin(forms: StoredForms, path: str) -> bool:
+    """Say whether forms call an array the twin of another."""
+    return path in forms and forms[path].of is not None
+
+
+def with_twins[T](of_arrays: Mapping[str, T], forms: StoredForms) -> dict[str, T]:
+    """Return what is said of arrays, by path, and of twins, of which the same holds."""
+    found = {
+        path: of_arrays[form.of or ""]
+        for path, form in forms.items()
+        if (form.of or "") in of_arrays
+    }
+    return {**found, **of_arrays}
+
+
+def add_twins(plan: BuildPlan, twins: StoredForms) -> BuildPlan:
+    """Return a plan with an array for each twin of its variables, to which no reference belongs.
+
+    A twin that its variable does not fit any more is left out.
+    """
+    arrays = {array.path: array for array in plan.arrays}
+    added = tuple(
+        replace(
+            arrays[form.of],
+            path=path,
+            node_id=ObjectId8.of_content(plan.build_id.encode(), path.encode()),
+            references=ReferenceCounts(),
+            expected=0,
+        )
+        for path, form in twins.items()
+        if form.of in arrays
+        and path not in arrays
+        and form.misfit(json.loads(arrays[form.of].zarr_json)) is None
+    )
+    return replace(plan, arrays=(*plan.arrays, *added)) if added else plan
+
+
+def with_copied(chosen: Sequence[str], forms: StoredForms) -> tuple[str, ...]:
+    """Return paths of variables with their twins, and of twins with their variables."""
+    pairs = [(path, form.of) for path, form in forms.items() if form.of is not None]
+    more = (each for pair in pairs if not {*pair}.isdisjoint(chosen) for each in pair)
+    return tuple(dict.fromkeys((*chosen, *more)))
+
+
+def leave_behind(
+    record: Mapping[str, Any], edited: Mapping[str, str], changed: Iterable[str]
+) -> dict[str, str]:
+    """Return what others changed, with the twins of variables that were changed since."""
+    there = {*changed}
+    behind = {path: BEHIND for path, form in forms_of(record).items() if form.of in there}
+    return {**behind, **edited}
+
+
+def mark_twins(
+    records: Iterable[Mapping[str, Any]], before: Mapping[str, Any], nodes: Sequence[Node]
+) -> JSONObject:
+    """Return the marks of a commit: those of twins that records of datasets call in step.
+
+    Args:
+        records: That the commit leaves.
+        before: Metadata of the snapshot that it stands on, whose marks are carried on.
+        nodes: That it commits.
+    """
+    there = {node.path: node for node in nodes if isinstance(node, ArrayNode)}
+    marks: dict[str, JSON] = {
+        path: mark for path, mark in marks_in(before).items() if path in there
+    }
+    for record in records:
+        for path, of in _pairs_in(record):
+            twin, variable = there.get(path), there.get(of)
+            marks.pop(path, None)
+            if twin and variable and path not in record.get("edited", {}):
+                marks[path] = digest_of_twin(variable, twin)
+    return {TWIN_MARKS: marks} if marks else {}
+
+
+def _pairs_in(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the twins that a record names, with their variables; none where it is no record."""
+    with suppress(ValueError, TypeError, AttributeError):
+        return [(path, each.of) for path, each in forms_of(record).items() if each.of is not None]
+    return []

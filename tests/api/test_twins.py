@@ -1,0 +1,178 @@
+"""A twin is a variable's second array in other chunks, kept in step with it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import icevirt
+from api.test_stored_growth import (
+    GROWTHS,
+    Archive,
+    append,
+    correct,
+    join,
+    name_growth,
+    others,
+    relocate,
+    update,
+)
+from builds.kept import Kept
+from builds.support import official
+from icevirt.errors import AlreadyExistsError, IcevirtError, InvalidInputError, StorageError
+from icevirt.storage.local import LocalStorage
+from long_forms import cases
+
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
+
+
+class TwinArchive(Archive):
+    """The same dataset, whose variable has a twin with six steps in a chunk."""
+
+    def __init__(self, place, **shape):
+        super().__init__(place, **shape)
+        self.twin()
+
+    def twin(self, **chunks):
+        chunks = chunks or {"time": 5, "x": 4, "y": 2}
+        return self.store(chunks=chunks, beside=True)
+
+    def open(self, layout, **options):
+        prefixes = {"authorize_virtual_chunk_access": [str(self.folder)]}
+        return xr.open_dataset(
+            self.repo, engine="icevirt", layout=layout, mask_and_scale=False, **prefixes, **options
+        )
+
+    def assert_in_step(self):
+        """Compare both layouts, and both arrays as the official client reads them."""
+        self.assert_as_files()
+        with self.open("own") as own, self.open("twin") as twin, self.open("auto") as auto:
+            assert "packed_twin" not in twin.variables
+            np.testing.assert_array_equal(own["packed"], twin["packed"])
+            np.testing.assert_array_equal(own["packed"], auto["packed"])
+        group = zarr.open_group(official(self.repo).readonly_session("main").store, mode="r")
+        np.testing.assert_array_equal(group["packed"][...], group["packed_twin"][...])
+        assert group["packed_twin"].attrs["icevirt_twin_of"] == "packed"
+        assert group["packed_twin"].chunks == (5, 2, 4)
+        assert 2 in self.kinds()
+        assert 2 not in self.kinds("/packed_twin")
+
+    def assert_behind(self):
+        with pytest.raises(InvalidInputError, match="left behind"):
+            self.open("twin")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return Kept(tmp_path_factory.mktemp("kept"), TwinArchive)
+
+
+@pytest.fixture
+def archive(kept):
+    return kept.lay_down()
+
+
+def overwrite(archive, variable="packed"):
+    """Write a value with the official client."""
+    session = official(archive.repo).writable_session("main")
+    zarr.open_group(session.store)[variable][0, 0, 0] = archive.day
+    session.commit("theirs")
+
+
+def test_a_twin_is_a_second_array_of_the_same_values(archive):
+    archive.assert_in_step()
+
+
+@pytest.mark.parametrize("steps", cases(GROWTHS, *GROWTHS), ids=name_growth)
+def test_a_twin_grows_with_its_variable(archive, steps):
+    for step in steps:
+        step(archive)
+    append(archive)
+    archive.assert_in_step()
+
+
+@pytest.mark.parametrize("variable", ["packed", "packed_twin"])
+def test_a_twin_left_behind_by_others_is_not_read(archive, variable):
+    overwrite(archive, variable)
+    archive.assert_behind()
+    append(archive)
+    archive.assert_behind()
+    with archive.open("own") as own, archive.open("auto") as auto:
+        np.testing.assert_array_equal(own["packed"], auto["packed"])
+    archive.twin()
+    with archive.open("own") as own, archive.open("twin") as twin:
+        np.testing.assert_array_equal(own["packed"], twin["packed"])
+    append(archive)
+    with archive.open("own") as own, archive.open("twin") as twin:
+        np.testing.assert_array_equal(own["packed"], twin["packed"])
+
+
+def test_a_twin_stays_in_step_where_manifests_are_joined_or_files_move(archive):
+    for step in (join, relocate):
+        step(archive)
+        archive.assert_in_step()
+
+
+def test_a_twin_that_was_deleted_does_not_come_back(archive):
+    session = icevirt.Repository.open(archive.repo).writable_session("main")
+    del zarr.open_group(session.store)["packed_twin"]
+    session.commit("no twin")
+    for step in (update, correct):
+        step(archive)
+        archive.assert_as_files()
+        session = icevirt.Repository.open(archive.repo).readonly_session("main")
+        assert session.find("/packed_twin") is None
+
+
+def test_a_twin_is_made_anew_in_other_chunks(archive):
+    report = archive.twin(time=6)
+    assert (report.variable, report.chunk_shape) == ("/packed_twin", (6, 5, 6))
+    append(archive)
+    with archive.open("own") as own, archive.open("all") as both:
+        np.testing.assert_array_equal(own["packed"], both["packed_twin"])
+    assert archive.twin(time=6).snapshot_id
+
+
+def test_a_plan_of_a_twin_says_what_it_takes_and_what_appends_write_again(archive):
+    tip = archive.tip
+    plan = archive.store(chunks={"time": 6}, beside=True, dry_run=True)
+    assert plan.bytes_rewritten == 6 * 5 * 6 * 2
+    assert "writes up to 360 B of values again" in str(plan)
+    assert archive.tip == tip
+
+
+@pytest.mark.parametrize(
+    ("variable", "how", "match"),
+    [
+        ("packed", {}, "in chunks of its own"),
+        ("packed", {"chunks": {"depth": 3}}, "not a chunk length"),
+        ("packed", {"chunks": {"time": 0}}, "no elements"),
+        ("packed", {"chunks": {"time": 3}, "where": {"y": slice(0, 1)}}, "whole variable"),
+        ("packed_twin", {"chunks": {"time": 3}}, "is the twin of a variable"),
+        ("nowhere", {"chunks": {"time": 3}}, "no such array"),
+    ],
+)
+def test_a_wrong_twin_is_refused_and_nothing_is_made(archive, variable, how, match):
+    others(archive)
+    tip = archive.tip
+    with pytest.raises(IcevirtError, match=match):
+        archive.store(variable, beside=True, **how)
+    assert archive.tip == tip
+
+
+def test_a_twin_takes_no_name_of_others(archive):
+    session = official(archive.repo).writable_session("main")
+    zarr.open_group(session.store).create_array("mask_twin", shape=(2,), dtype="i4")
+    session.commit("theirs")
+    with pytest.raises(AlreadyExistsError, match="name of another array"):
+        archive.store("mask", chunks={"y": 2}, beside=True)
+
+
+def test_a_full_disk_is_seen_before_anything_is_stored(archive, monkeypatch):
+    monkeypatch.setattr(LocalStorage, "free_bytes", lambda _: 10)
+    before = sorted(Path(archive.repo).rglob("*"))
+    with pytest.raises(StorageError, match="10 B left"):
+        archive.twin(time=6)
+    assert sorted(Path(archive.repo).rglob("*")) == before

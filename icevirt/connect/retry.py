@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self
 
 from icevirt.connect.library import ask, is_refusal
 from icevirt.errors import StorageError
+from icevirt.threads import is_failed
 
 TOTAL = 60.0
 """Seconds of pauses and requests after which a request is given up."""
@@ -65,8 +66,8 @@ class Server:
 
     @property
     def is_down(self) -> bool:
-        """Whether it is taken for down: requests are sent once."""
-        return self.given_up > 0
+        """Whether it is taken for down, or nobody needs the answer: requests are sent once."""
+        return self.given_up > 0 or is_failed()
 
     def check(self, url: str) -> None:
         """Raise the failure of requests before, where it would be that of one for ``url``, too.

@@ -32,6 +32,7 @@ from icevirt.objects.web_connections import (
     LoopExchange,
     Origin,
 )
+from icevirt.threads import run_interruptibly
 
 # what RFC 3986 lets stand in a path, beyond what is always left alone
 SAFE = "/!$&'()*+,;=:@~"
@@ -103,7 +104,8 @@ class Site:
         ``query`` follows it in requests. It may be a secret: it is neither shown nor sent
         anywhere else.
         """
-        return self._insist(_FileRequest(self, url, begin, end, check, query))
+        asked = _FileRequest(self, url, begin, end, check, query)
+        return run_interruptibly(lambda: self._insist(asked), is_python=True)
 
     async def get_async(
         self, key: str, begin: int, end: int, check: Check, query: str = ""

@@ -130,8 +130,10 @@ class Session(Editing, Pictured):
             SessionStateError: It is not a rearrange session.
             NodeNotFoundError: No such node.
             AlreadyExistsError: The destination exists.
+            FormatError: The repository is of the V1 format.
             InvalidInputError: The destination group does not exist, or is inside the node.
         """
+        self._refuse_v1("moving nodes")
         area = self._area()
         if self._mode is not SessionMode.rearrange:
             raise NotRearrangingError(
@@ -200,11 +202,13 @@ class Session(Editing, Pictured):
         Raises:
             SessionStateError: Nothing to commit, or the tip is the initial snapshot.
             ReadOnlyError: The session or the repository is read-only.
+            FormatError: The repository is of the V1 format.
             RefNotFoundError: The branch was deleted in the meantime.
             ConflictError: The branch moved since the session started; the changes are kept.
         """
         from icevirt.repo.commits import commit
 
+        self._refuse_v1("amending a commit")
         branch = self._on_branch()
         with self._alone():
             self._refuse_nothing(allow_empty=allow_empty)
@@ -249,6 +253,11 @@ class Session(Editing, Pictured):
         self._area(FinishedSessionError)
         assert self._branch is not None
         return self._branch
+
+    def _refuse_v1(self, what: str) -> None:
+        from icevirt.versioning.v1_migration import refuse_v1
+
+        refuse_v1(self._context.head.known().info, what)
 
     def _refuse_nothing(self, *, allow_empty: bool) -> None:
         if self._area().is_empty() and not allow_empty:
@@ -357,32 +366,13 @@ class Sessions:
             RefNotFoundError: There is no such branch or tag.
             SnapshotNotFoundError: No such snapshot, or none that old.
         """
-        return self._session_of(self._head.read().info, branch, tag, snapshot_id, as_of)
+        info = self._head.read().info
+        return self._reading(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
 
-    def session_as_opened(
-        self,
-        branch: str | None = None,
-        *,
-        tag: str | None = None,
-        snapshot_id: str | None = None,
-        as_of: datetime | None = None,
-    ) -> Session:
-        """Do as `readonly_session` just after the repository was opened, without another look.
-
-        The versions are those that were read last.
-        """
-        return self._session_of(self._head.known().info, branch, tag, snapshot_id, as_of)
-
-    def _session_of(
-        self,
-        info: RepoInfo,
-        branch: str | None,
-        tag: str | None,
-        snapshot_id: str | None,
-        as_of: datetime | None,
-    ) -> Session:
-        key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
-        return self._session_type(self._context(), self._assets.snapshot(key))
+    def _reading(self, info: RepoInfo, **version: Any) -> Session:
+        return self._session_type(
+            self._context(), self._assets.snapshot(walks.resolve(info, **version))
+        )
 
     def writable_session(self, branch: str) -> Session:
         """Return a session whose changes can be committed to ``branch``.
@@ -443,3 +433,8 @@ class Sessions:
             options=self._options,
             commit_metadata=dict(self._commit_metadata),
         )
+
+
+def session_as_opened(repository: Sessions, **version: Any) -> Session:
+    """Do what `readonly_session` does, with the versions that were read last: without a request."""
+    return repository._reading(repository._head.known().info, **version)  # noqa: SLF001  # see above

@@ -449,8 +449,8 @@ class Apart:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stop(1.0 if kind is None else 0.0)  # it may be at work that nobody wants
 
 
 def _come_up() -> int:

@@ -69,9 +69,9 @@ def seen(call):
     return "succeeded"
 
 
-def written(ice, make, name="repo"):
+def written(ice, make, name="repo", spec_version=2):
     """Return a repository with an array /a, a group /g, and its first and second snapshot."""
-    repo = ice.Repository.create(make(name))
+    repo = ice.Repository.create(make(name), spec_version=spec_version)
     first = repo.lookup_branch("main")
     session = repo.writable_session("main")
     zarr.group(session.store)
@@ -98,8 +98,8 @@ def repositories(ice, make):
     }
 
 
-def refs(ice, make):
-    repo, first, second = written(ice, make)
+def refs(ice, make, spec_version=2):
+    repo, first, second = written(ice, make, spec_version=spec_version)
     repo.create_tag("gone", first)
     repo.delete_tag("gone")
     repo.create_tag("kept", first)
@@ -135,8 +135,8 @@ def files(ice, make):
     }
 
 
-def sessions(ice, make):
-    repo, first, second = written(ice, make)
+def sessions(ice, make, spec_version=2):
+    repo, first, second = written(ice, make, spec_version=spec_version)
     done = changed(repo, name="by-done")
     done.commit("done")
     reading = repo.readonly_session("main")
@@ -151,8 +151,8 @@ def sessions(ice, make):
     repo.delete_branch("deleted")
     repo.reset_branch("reset", first)
     fork = repo.writable_session("main").fork()
-    rearranging = repo.rearrange_session("main")
-    empty = ice.Repository.create(make("empty")).writable_session("main")
+    empty = ice.Repository.create(make("empty"), spec_version=spec_version)
+    empty = empty.writable_session("main")
     zarr.group(empty.store)
     solver = ice.ConflictDetector()
     return {
@@ -165,6 +165,7 @@ def sessions(ice, make):
         "merge into a reader": lambda: reading.merge(repo.writable_session("main").fork()),
         "discard by a reader": reading.discard_changes,
         "nothing to commit": lambda: repo.writable_session("main").commit("x"),
+        "nothing to amend": lambda: repo.writable_session("main").amend("x"),
         "amend the first": lambda: empty.amend("x"),
         "commit behind": lambda: behind.commit("x"),
         "commit with a solver": lambda: behind.commit("x", rebase_with=solver),
@@ -173,6 +174,13 @@ def sessions(ice, make):
         "branch that was reset": lambda: reset.commit("x"),
         "other's fork": lambda: repo.writable_session("main").merge(fork),
         "move while writing": lambda: repo.writable_session("main").move("/a", "/b"),
+    }
+
+
+def moves(ice, make):
+    repo, *_ = written(ice, make)
+    rearranging = repo.rearrange_session("main")
+    return {
         "write while moving": lambda: zarr.open_group(rearranging.store, mode="r+").create_group(
             "x"
         ),
@@ -318,6 +326,7 @@ PROGRAMS = [
     repositories,
     refs,
     sessions,
+    moves,
     stores,
     features,
     read_only_repositories,
@@ -361,6 +370,30 @@ def test_errors_are_of_the_kinds_of_the_official_client(kind, program, tmp_path,
         calls = program(ice, make(ice))
         answers[ice] = {name: seen(call) for name, call in calls.items()}
     assert answers[ours] == answers[official]
+
+
+OF_V1 = [  # its official client has no object that lists snapshots and branches
+    "tag that was deleted",
+    "branch that exists",
+    "branch at no snapshot",
+    "tag at no snapshot",
+    "reset to no snapshot",
+    "no snapshot",
+    "branch that is gone",
+]
+
+
+def test_a_repository_of_v1_has_the_official_kinds_or_those_of_v2():
+    official.set_logs_filter("off")
+    kinds = {}
+    for who, ice, version in (("official", official, 1), ("ours", ours, 1), ("of v2", ours, 2)):
+        make = storages("memory", None, None)(ice)
+        calls = refs(ice, make, version)
+        calls |= sessions(ice, storages("memory", None, None)(ice), version)
+        kinds[who] = {name: seen(call) for name, call in calls.items()}
+    found, expected = kinds["ours"], kinds["official"]
+    assert [name for name in found if found[name] != expected[name]] == OF_V1
+    assert all(found[name] == kinds["of v2"][name] for name in OF_V1)
 
 
 def test_a_bucket_that_is_missing_is_of_the_same_kind(strict_s3):

@@ -62,7 +62,6 @@ CLASS_METHODS = [
 ]
 REPOSITORY = [
     ("reopen", "a mapping as config", lambda r: r.reopen({"a": 1}), INVALID),
-    ("session_as_opened", "no such branch", lambda r: r.session_as_opened("no"), NO_REF),
     ("readonly_session", "no version", lambda r: r.readonly_session(), INVALID),
     ("readonly_session", "two versions", lambda r: r.readonly_session("main", tag="t"), INVALID),
     ("readonly_session", "no such branch", lambda r: r.readonly_session("no"), NO_REF),

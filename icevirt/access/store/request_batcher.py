@@ -31,7 +31,7 @@ from zarr.abc.store import ByteRequest
 from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InMemory, InObject, InSource, Range, is_away
 from icevirt.access.store.reading import SessionReader
-from icevirt.threads import run_in_thread
+from icevirt.threads import interruption_callbacks, run_in_thread
 
 if TYPE_CHECKING:
     from icevirt.access.store.network_batcher import NetworkBatcher
@@ -324,4 +324,5 @@ async def _end(codes: set[CodeType]) -> None:
 
 
 atexit.register(_end_readers)
+interruption_callbacks.append(_end_readers)
 os.register_at_fork(after_in_child=_readers.clear)  # loops of the parent do not run in a child

@@ -180,6 +180,7 @@ def _open(
     """
     from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.repo.repository import Repository
+    from icevirt.repo.session import session_as_opened
     from icevirt.storage.constructors import storage_of
 
     if eras not in (None, "concat"):
@@ -200,8 +201,8 @@ def _open(
         storage_of(root, storage_options) if storage_options else root,
         authorize_virtual_chunk_access=authorize_virtual_chunk_access,
     )
-    session = repository.session_as_opened(
-        branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of
+    session = session_as_opened(
+        repository, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of
     )
     return {
         "store": IcevirtStore(session, on_stale=on_stale),

@@ -215,16 +215,12 @@ def amend(draft: SessionCommit, branch: str) -> Snapshot:
 
     Raises:
         SessionStateError: The tip is the initial snapshot.
-        FormatError: The tip's transaction log holds facts of a newer client, or the repository is
-            of the V1 format.
+        FormatError: The tip's transaction log holds facts of a newer client.
     """
     from icevirt.versioning.diff import combine
-    from icevirt.versioning.v1_migration import refuse_v1
 
     previous = draft.staging.base.id
-    found = draft.info(branch)
-    refuse_v1(found, "amending a commit")
-    tip = lookup.find_snapshot(found, previous)
+    tip = lookup.find_snapshot(draft.info(branch), previous)
     if tip.parent_id is None:
         raise InitialAmendError(
             "the initial snapshot of a repository cannot be amended",

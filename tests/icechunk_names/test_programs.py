@@ -341,6 +341,23 @@ def test_unknown_codecs_and_storage_transformers_are_kept_as_given(ice):
 
 
 @pytest.mark.parametrize("ice", [ours, official], ids=["ours", "official"])
+def test_a_cache_of_zarr_may_stand_before_a_store(ice):
+    kind = pytest.importorskip("zarr.experimental.cache_store").CacheStore
+    repo = ice.Repository.create(ice.in_memory_storage())
+    session = repo.writable_session("main")
+    store = kind(session.store, cache_store=zarr.storage.MemoryStore())
+    array = zarr.create_array(store, name="a", shape=(4,), chunks=(1,), shards=(2,), dtype="i4")
+    array[:] = 5, 6, 7, 8
+    array[3] = 9
+    assert array[:].tolist() == [5, 6, 7, 9]
+    session.commit("through the cache")
+    reading = kind(repo.readonly_session("main").store, cache_store=zarr.storage.MemoryStore())
+    for _ in range(2):
+        assert zarr.open_array(reading, path="a", mode="r")[:].tolist() == [5, 6, 7, 9]
+    assert reading.cache_stats()["hits"] > 0
+
+
+@pytest.mark.parametrize("ice", [ours, official], ids=["ours", "official"])
 def test_the_main_branch_cannot_be_deleted_in_the_same_words(ice):
     with pytest.raises(ice.IcechunkError, match="main branch cannot be deleted"):
         ice.Repository.create(ice.in_memory_storage()).delete_branch("main")

@@ -2,6 +2,7 @@
 
     python bench/read_remote.py                 # every row, 5 rounds, 20 ms before each answer
     python bench/read_remote.py --latency 50 --only zstd
+    python bench/read_remote.py --cache         # xarray's engine, with a cache of chunks on disk
 
 A server on loopback, in its own process, waits so long before it answers. The official client
 writes each repository; both clients read it through zarr's API, by turns, with warm manifests.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -191,14 +193,12 @@ def with_icevirt(root: Path, url: str) -> Any:
     return repo.readonly_session("main").store
 
 
-def variable(root: Path, url: str) -> Any:
+def variable(root: Path, url: str, **options: Any) -> Any:
     """Open the repository with icevirt's engine of xarray, and return the array."""
     import xarray as xr
 
-    allowed = [f"{url}/"]
-    return xr.open_dataset(
-        root / "repo", engine="icevirt", cache=False, authorize_virtual_chunk_access=allowed
-    )["x"]
+    options["authorize_virtual_chunk_access"] = [f"{url}/"]
+    return xr.open_dataset(root / "repo", engine="icevirt", cache=False, **options)["x"]
 
 
 def whole(store: Any, _case: Case) -> np.ndarray:
@@ -276,17 +276,59 @@ def _medians(
     ]
 
 
+def cached(case: Case, rounds: int, latency: float) -> Iterator[tuple[str, list[str]]]:
+    """Yield way, and milliseconds of icechunk, and of icevirt without, with a new and a full cache.
+
+    The last cells are the requests of icevirt's three.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        root, archive = Path(folder), Path(folder) / "archive"
+        archive.mkdir()
+        chosen = np.random.default_rng(3).integers(0, case.chunks, 20) * case.size
+        reads = {"whole": slice(None), "20 of them": np.sort(chosen)}
+        with serving(archive, latency) as url:
+            write(root, archive, url, case)
+            theirs = zarr.open_array(with_icechunk(root, url), path="x", mode="r")
+            for way, key in reads.items():
+                taken: dict[str, list[tuple[float, int]]] = {}
+                for number in range(rounds + 1):  # the first one is warm-up
+                    new = {"chunk_cache": root / f"{way} {number}"}
+                    ours = (
+                        variable(root, url),
+                        variable(root, url, **new),
+                        variable(root, url, **new),
+                    )
+                    named = zip(("none", "cold", "warm"), ours, strict=True)
+                    arrays = {"icechunk": theirs.oindex, **dict(named)}
+                    for name, array in arrays.items():
+                        requests_since(url)
+                        began = time.perf_counter()
+                        np.asarray(array[key])
+                        took = 1000 * (time.perf_counter() - began), requests_since(url)
+                        taken.setdefault(name, []).append(took)
+                    shutil.rmtree(new["chunk_cache"])
+                walls = [f"{statistics.median(w for w, _ in t[1:]):.0f}" for t in taken.values()]
+                yield way, [*walls, *(str(t[-1][1]) for t in [*taken.values()][1:])]
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--latency", type=float, default=20.0, help="milliseconds")
     parser.add_argument("--only", default="", help="a part of the name of the cases wanted")
+    parser.add_argument("--cache", action="store_true", help="with a cache of chunks on disk")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         serve(given.serve, given.latency)
     icechunk.set_logs_filter("error")
+    if given.cache:
+        print(ROW.format("case", "way", "icechunk", "none", "cold", "warm", "requests", ""))
+        for case in [each for each in CASES if given.only in str(each)]:
+            for way, row in cached(case, given.rounds, given.latency):
+                print(ROW.format(str(case), way, *row[:4], " ".join(row[4:]), ""), flush=True)
+        return
     heads = "case", "way", "icechunk", "icevirt", "ratio", "cpu", "requests", "icevirt's"
     print(ROW.format(*heads))
     for case in CASES:

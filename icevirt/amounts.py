@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+_UNITS = {
+    unit: base**power
+    for power, letter in enumerate("kmgt", 1)
+    for unit, base in ((f"{letter}ib", 1024), (f"{letter}b", 1000))
+} | {"b": 1, "": 1}
+
 
 def amount(number: int) -> str:
     """Return a large number like ``4.2 M``, a small one as it is."""
@@ -41,3 +49,13 @@ def count_exactly(number: int, noun: str) -> str:
 def plural(number: int, noun: str) -> str:
     """Return ``1 file`` or ``8,784 files``."""
     return f"{amount(number)} {noun}" if number == 1 else f"{amount(number)} {noun}s"
+
+
+def parse_size(given: object) -> int:
+    """Return the bytes that a number or a text like ``4GiB`` says; 0 where it says none."""
+    if isinstance(given, int):
+        return given
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([a-z]*)", str(given).strip().lower())
+    if found is None or found[2] not in _UNITS:
+        return 0
+    return int(float(found[1]) * _UNITS[found[2]])

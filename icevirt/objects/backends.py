@@ -282,6 +282,17 @@ def bucket_reach(bucket: Bucket, prefix: str) -> Backend:
     return SignedReach(bucket, prefix) if _repeats_secrets(bucket) else BucketReach(bucket, prefix)
 
 
+def server_of(reach: Backend) -> str:
+    """Return the server that is asked; "" where only credentials or a library know it."""
+    match reach:
+        case Site():
+            return reach.host
+        case _InBucket():
+            return reach.bucket.endpoint
+        case _:
+            return ""
+
+
 def _foreign(container: VirtualChunkContainer, filesystem: Any) -> ForeignReach:
     from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
     from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]

@@ -1,6 +1,7 @@
 """Read ranges of remote objects: plan them together, fetch in parallel, cut apart again.
 
-Every answer is compared with what the scan recorded before its bytes are used.
+Every answer is compared with what the scan recorded before its bytes are used, and before a cache
+on disk keeps them: what is kept was sent with exactly the checksum under which it is found.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,16 +17,25 @@ from icevirt.errors import StorageError
 from icevirt.objects import answers
 from icevirt.objects.answers import Body, Checksum, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant
-from icevirt.objects.backends import Backend, BucketReach, reach_for_grant
+from icevirt.objects.backends import Backend, BucketReach, reach_for_grant, server_of
 from icevirt.objects.coalescing import Coalescing, coalesce
 from icevirt.objects.web_client import Site
 from icevirt.objects.web_connections import HOSTS
+from icevirt.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from icevirt.objects.chunk_cache import CachedObject, ChunkCache
 
 _MOST = 1 << 62  # no object is as long
 _AT_ONCE = Coalescing().most  # bytes of one request
 
 type OnStale = Callable[[StorageError], None]
 type Give = Callable[[int, Body | Exception], None]
+type Complete = tuple[int, Body | Exception, Sequence[ObjectBytes | Exception | None]]
+"""A range by its number, its bytes, and the answers that hold them."""
+
+type Span = tuple[int, int]
+type Spans = tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,7 @@ class RemoteObject:
     grant: RemoteGrant
     checksum: Checksum
     on_stale: OnStale = field(repr=False)
+    kept: CachedObject | None = field(default=None, repr=False, compare=False)
 
     @property
     def identity(self) -> tuple[str, Checksum]:
@@ -61,10 +73,19 @@ class RemoteObject:
             self.on_stale(change)
 
 
-def object_of(grant: RemoteGrant, checksum: Checksum, on_stale: OnStale) -> RemoteObject:
-    """Return the object that was granted. Raises as `reach_for_grant` does."""
+def object_of(
+    grant: RemoteGrant, checksum: Checksum, on_stale: OnStale, cache: ChunkCache | None = None
+) -> RemoteObject:
+    """Return the object that was granted. Raises as `reach_for_grant` does.
+
+    A cache keeps what a checksum tells from other versions of the object, by the server that is
+    asked: a bucket of the same name elsewhere is another one.
+    """
     reach = reach_for_grant(grant)
-    return RemoteObject(reach, grant, checksum, on_stale)
+    kept, is_strong = None, checksum.etag and not answers.is_weak(checksum.etag)
+    if cache is not None and (is_strong or checksum.is_time) and (server := server_of(reach)):
+        kept = cache.of(server, grant.url, checksum.etag, str(checksum.last_modified))
+    return RemoteObject(reach, grant, checksum, on_stale, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +95,46 @@ class RemoteRange:
     source: RemoteObject
     offset: int
     length: int
+    chunks: Spans = ()  # begin and end of each one that a cache keeps by itself; (): the range
 
-    def now(self) -> None:
-        """Return nothing: a network has to be waited for."""
+    def now(self) -> Body | None:
+        """Return the bytes if a cache has them; else a network has to be waited for."""
+        kept = self.source.kept
+        return None if kept is None else kept.get(self.offset, self.length)
 
     def wait(self) -> Body:
         """Return the bytes; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
         if 0 < self.length <= _AT_ONCE and self.offset + self.length < _MOST:
-            found = assemble(self, [self.source.get(self.offset, self.offset + self.length)])
+            answer = self.source.get(self.offset, self.offset + self.length)
+            found = assemble(self, [answer])
+            keep(self, found, [answer])
         else:
             (found,) = fetch_all([self])
         if isinstance(found, Exception):
             raise found
         return found
+
+
+def keep(
+    part: RemoteRange, body: Body | Exception, answers: Sequence[ObjectBytes | Exception | None]
+) -> None:
+    """Let the cache keep a range, if all answers are of the very version that was scanned.
+
+    A time tells less than an etag: an older object passes for the one of a time, and is not kept.
+    """
+    kept, checksum = part.source.kept, part.source.checksum
+    if kept is None or isinstance(body, Exception):
+        return
+    metas = [each.meta for each in answers if isinstance(each, ObjectBytes)]
+    if checksum.is_time and any(each.last_modified != checksum.last_modified for each in metas):
+        return
+    kept.put(cut(body, part.offset, part.chunks or ((part.offset, part.offset + part.length),)))
+
+
+def cut(body: Body, begin: int, spans: Sequence[Span]) -> dict[Span, Body]:
+    """Return the bytes of ranges, out of those of an object from ``begin`` on."""
+    whole = memoryview(body)
+    return {each: whole[each[0] - begin : each[1] - begin] for each in spans}
 
 
 class Fetch:
@@ -125,14 +173,22 @@ class Fetch:
         columns = made.source.tolist(), made.begin.tolist(), made.end.tolist()
         return [(self._objects[n], begin, end) for n, begin, end in zip(*columns, strict=True)]
 
-    def take(self, request: int, answer: ObjectBytes | Exception, give: Give) -> None:
-        """Take the answer of one request; give what is complete with it."""
+    def take(self, request: int, answer: ObjectBytes | Exception) -> list[Complete]:
+        """Take the answer of one request; return what is complete with it."""
         self._answers[request] = answer
+        complete: list[Complete] = []
         for at in self._waiting[request]:
             start, many = self._needs[at]
             held = self._answers[start : start + many]
             if not any(one is None for one in held):
-                give(self._rows[at], assemble(self._parts[self._rows[at]], held))
+                row = self._rows[at]
+                complete.append((row, assemble(self._parts[row], held), held))
+        return complete
+
+    def keep(self, complete: Sequence[Complete]) -> None:
+        """Let the cache keep what is complete; waits for a disk."""
+        for row, body, held in complete:
+            keep(self._parts[row], body, held)
 
 
 def _without_request(part: RemoteRange) -> Body | Exception | None:
@@ -141,7 +197,7 @@ def _without_request(part: RemoteRange) -> Body | Exception | None:
         return answers.too_short(
             part.source.grant.url, offset=part.offset, expected=part.length, available=0
         )
-    return b"" if part.length == 0 else None
+    return b"" if part.length == 0 else part.now()
 
 
 def assemble(part: RemoteRange, held: Sequence[ObjectBytes | Exception | None]) -> Body | Exception:
@@ -176,9 +232,13 @@ async def fetch_async(
 
     async def one(number: int, answer: Awaitable[ObjectBytes]) -> None:
         try:
-            fetch.take(number, await answer, give)
+            complete = fetch.take(number, await answer)
         except Exception as error:  # noqa: BLE001 - the caller gets it
-            fetch.take(number, error, give)
+            complete = fetch.take(number, error)
+        if any(parts[row].source.kept is not None for row, _, _ in complete):
+            await run_in_thread(fetch.keep, complete)
+        for row, body, _ in complete:
+            give(row, body)
 
     made = [source.get_async(begin, end) for source, begin, end in fetch.targets()]
     if len(made) == 1:
@@ -197,15 +257,21 @@ def fetch_all(
     for row, known in fetch.refused:
         found[row] = known
     targets = fetch.targets()
+
+    def take(number: int, answer: ObjectBytes | Exception) -> None:
+        fetch.keep(complete := fetch.take(number, answer))
+        for row, body, _ in complete:
+            found[row] = body
+
     if len(targets) == 1:  # no thread is needed to wait for one
-        fetch.take(0, _try(lambda: targets[0][0].get(*targets[0][1:])), found.__setitem__)
+        take(0, _try(lambda: targets[0][0].get(*targets[0][1:])))
         return found
     waited = [
         HOSTS.submit(source.reach.host, lambda s=source, b=begin, e=end: s.get(b, e))  # type: ignore[misc]
         for source, begin, end in targets
     ]
     for number, future in enumerate(waited):
-        fetch.take(number, _try(future.result), found.__setitem__)
+        take(number, _try(future.result))
     return found
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from icevirt.amounts import parse_size
 from icevirt.archive.options import Names, Option, Options, count
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
@@ -16,12 +16,6 @@ from icevirt.scan.registry import is_installed, unknown_scanner
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
 """Of values that are stored because they cannot be referenced, by default."""
-
-_UNITS = {
-    unit: base**power
-    for power, letter in enumerate("kmgt", 1)
-    for unit, base in ((f"{letter}ib", 1024), (f"{letter}b", 1000))
-} | {"b": 1, "": 1}
 
 
 def bad_files_allowed(given: int | str, files: int) -> int:
@@ -89,21 +83,12 @@ def _seconds(given: Any) -> float | None:
 
 
 def _size(given: Any) -> int | str | None:
-    if given is not None and not 0 < _bytes(given) < 1 << 63:
+    if given is not None and not 0 < parse_size(given) < 1 << 63:
         raise InvalidInputError(
             "not a number of bytes above 0", do='Pass a number of bytes, or text like "4GiB".'
         )
     held: int | str | None = given
     return held
-
-
-def _bytes(given: object) -> int:
-    if isinstance(given, int):
-        return given
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([a-z]*)", str(given).strip().lower())
-    if found is None or found[2] not in _UNITS:
-        return 0
-    return int(float(found[1]) * _UNITS[found[2]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -199,5 +184,5 @@ class ScanOptions(Options):
         """What the scan of one file may take."""
         return ScanLimits(
             seconds=DEFAULT.seconds if self.file_timeout is None else self.file_timeout,
-            memory=DEFAULT.memory if self.file_memory is None else _bytes(self.file_memory),
+            memory=DEFAULT.memory if self.file_memory is None else parse_size(self.file_memory),
         )

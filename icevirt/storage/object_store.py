@@ -96,6 +96,11 @@ class ObjectReading:
         return self._bucket.address._replace(key=self._prefix).url
 
     @property
+    def server(self) -> str:
+        """Where requests go; "" where credentials decide."""
+        return self._bucket.endpoint
+
+    @property
     def config(self) -> ObjectStoreConfig:
         """What a container of virtual chunks says, so that its readers find the same bucket."""
         return config_of(self._bucket.address, self._bucket.options)

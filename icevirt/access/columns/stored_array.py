@@ -40,6 +40,7 @@ from icevirt.access.columns.workers import work_ahead, work_through
 from icevirt.access.store.locating import Range, Source
 from icevirt.access.store.reading import SessionReader
 from icevirt.errors import IcevirtError, StorageError
+from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode, document_of, using
 from icevirt.objects import fetch
@@ -139,6 +140,8 @@ class _WindowReading:
             self._read_virtual(virtual)
 
     def _read_native(self, rows: NDArray[np.int64]) -> None:
+        if not self._locator.has_local_storage:
+            rows = self._take_cached(rows)
         pieces, alone = pieces_of(self._found, rows, _LOCAL)
         if self._locator.has_local_storage:
             work_through(pieces, self._read_piece, self._size)
@@ -163,9 +166,44 @@ class _WindowReading:
             work_through(list(batch(pieces, _LOCAL.joined)), self._read_batch, self._size)
             work_through(alone, self._read_alone, self._size)
         if not near.all():
-            pieces, alone = pieces_of(self._found, rows[~near], Coalescing())
+            pieces, alone = pieces_of(self._found, self._take_cached(rows[~near]), Coalescing())
             self._work_ahead(pieces, self._submit)
             work_through(alone, self._read_alone, self._size)
+
+    def _take_cached(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Put what a cache on disk has in its place; return the other rows."""
+        if self._locator.cache is None:
+            return rows
+        from icevirt.objects.chunk_cache import STRETCH
+
+        source, at = self._found.source[rows], self._found.offset[rows] // STRETCH
+        order = np.lexsort((rows, at, source))
+        ends = np.flatnonzero((np.diff(source[order]) != 0) | (np.diff(at[order]) != 0)) + 1
+        left: list[int] = []
+
+        def take(some: NDArray[np.int64]) -> None:
+            left.extend(self._put_cached(some.tolist()))
+
+        work_through(np.split(rows[order], ends), take, self._size)
+        return np.array(sorted(left), np.int64)
+
+    def _put_cached(self, rows: list[int]) -> list[int]:
+        """Put chunks of one object in their place; return those that the cache has not."""
+        found, number = self._found, int(self._found.source[rows[0]])
+        if found.kind[rows[0]] == ChunkType.virtual:
+            kept = getattr(self._files[number], "kept", None)
+        else:
+            kept = self._locator.kept_of_chunk(ObjectId12(found.chunk_ids[number].tobytes()))
+        if kept is None:
+            return rows
+        begins = found.offset[rows]
+        ends = begins + found.length[rows]
+        bodies = kept.get_all([*zip(begins.tolist(), ends.tolist(), strict=True)])
+        held = [(row, body) for row, body in zip(rows, bodies, strict=True) if body is not None]
+        for at in range(0, len(held), self._most):
+            some = held[at : at + self._most]
+            self._put_all([row for row, _ in some], [body for _, body in some], None)
+        return [row for row, body in zip(rows, bodies, strict=True) if body is None]
 
     def _work_ahead(self, pieces: Sequence[Piece], submit: Callable[..., Future[None]]) -> None:
         """Read pieces that have to be waited for, side by side."""
@@ -235,18 +273,17 @@ class _WindowReading:
         kind = int(self._found.kind[piece.rows[0]])
         file = self._files.get(piece.source) if kind == ChunkType.virtual else None
         known = piece.source if file is None else self._locator.expecting(file, len(piece.rows))
+        is_kept = self._locator.cache is not None
+        chunks = tuple(zip(piece.starts, piece.ends, strict=True)) if is_kept else ()
         return self._locator.range_of(
-            self._found, kind, known, piece.begin, piece.end - piece.begin
+            self._found, kind, known, piece.begin, piece.end - piece.begin, chunks=chunks
         )
 
     def _read_alone(self, row: int) -> None:
-        found = self._found
-        begin, length = int(found.offset[row]), int(found.length[row])
-        piece = Piece(
-            int(found.source[row]), begin, begin + length, [row], [begin], [begin + length]
-        )
+        begin, length = int(self._found.offset[row]), int(self._found.length[row])
+        source, end = int(self._found.source[row]), begin + length
         try:
-            body = self._range(piece).wait()
+            body = self._range(Piece(source, begin, end, [row], [begin], [end])).wait()
         except IcevirtError as error:
             raise self._named(error, row) from error.__cause__
         self._put(row, body)

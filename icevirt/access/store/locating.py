@@ -31,7 +31,8 @@ if TYPE_CHECKING:  # what speaks to servers is imported for the first range of o
 
     from icevirt.errors import StorageError
     from icevirt.objects.authorize import Authorizer, LocalGrant
-    from icevirt.objects.remote import RemoteObject, RemoteRange
+    from icevirt.objects.chunk_cache import CachedObject, ChunkCache
+    from icevirt.objects.remote import RemoteObject, RemoteRange, Spans
     from icevirt.repo.reader import FoundChunks
 
 _FILES = 4096  # whose grants are remembered
@@ -46,13 +47,18 @@ type File = Source | RemoteObject
 class ReferenceLocator:
     """Says where the bytes of references are, for one session. Safe in threads.
 
+    A cache holds chunks as they were scanned. Where a changed file is read as it is, none is used.
+
     Raises:
         UnauthorizedError: From every method: a location is none that this session may read.
     """
 
-    def __init__(self, session: Session, staleness: Staleness) -> None:
+    def __init__(
+        self, session: Session, staleness: Staleness, cache: ChunkCache | None = None
+    ) -> None:
         self._assets = session.assets
         self._staleness = staleness
+        self.cache = cache if staleness.on_stale == "raise" else None
         self._access = session.virtual_chunk_containers, session.credentials
 
     @cached_property
@@ -118,21 +124,34 @@ class ReferenceLocator:
         source: File | int,
         offset: int,
         length: int,
+        *,
+        chunks: Spans = (),
     ) -> Range:
-        """Return bytes of a file, or of the native or inline chunk of a number."""
+        """Return bytes of a file, or of the native or inline chunk of a number.
+
+        ``chunks`` are begin and end of those that a cache keeps by themselves; none: all together.
+        """
         if not isinstance(source, int):
             if isinstance(source, Source):
                 return InSource(source, offset, length)
             from icevirt.objects.remote import RemoteRange
 
-            return RemoteRange(source, offset, length)
+            return RemoteRange(source, offset, length, chunks)
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
             path = None
             if self._root is not None:
                 path = posixpath.join(self._root, self._assets.path(layout.CHUNKS, key))
-            return InObject(self._assets, key, offset, length, path)
+            return InObject(
+                self._assets, key, offset, length, path, self.kept_of_chunk(key), chunks
+            )
         return InMemory(columns.inline[offset : offset + length].data)
+
+    def kept_of_chunk(self, key: ObjectId12) -> CachedObject | None:
+        """Return what a cache holds of a native chunk, whose id no other bytes get."""
+        storage = self._assets.storage
+        server = getattr(storage, "server", "")  # of those that ask one
+        return self.cache.of(server, storage.url, str(key)) if self.cache and server else None
 
     def file(self, places: Locations, row: int) -> File:
         """Return the file at a location, which may be read."""
@@ -164,7 +183,7 @@ class ReferenceLocator:
             return Source(grant, checksum, self._staleness.treat)
         from icevirt.objects.remote import object_of
 
-        return object_of(grant, checksum, self._staleness.treat)
+        return object_of(grant, checksum, self._staleness.treat, self.cache)
 
 
 class InMemory(NamedTuple):
@@ -190,16 +209,26 @@ class InObject(NamedTuple):
     offset: int
     length: int
     path: str | None = None  # of the object's file, where the storage is a local directory
+    kept: CachedObject | None = None
+    chunks: Spans = ()  # as in `RemoteRange`
 
     def now(self) -> Body | None:
-        """Return the bytes if the kernel has them."""
-        if self.path is None:
-            return None
-        return fetch.read_file_cached(self.path, offset=self.offset, length=self.length)
+        """Return the bytes if the kernel or a cache on disk has them."""
+        if self.path is not None:
+            return fetch.read_file_cached(self.path, offset=self.offset, length=self.length)
+        return None if self.kept is None else self.kept.get(self.offset, self.length)
 
     def wait(self) -> Body:
         """Return the bytes."""
-        return self.assets.chunk(self.key, offset=self.offset, length=self.length)
+        if self.kept is not None and (found := self.now()) is not None:
+            return found
+        body = self.assets.chunk(self.key, offset=self.offset, length=self.length)
+        if self.kept is not None:
+            from icevirt.objects.remote import cut
+
+            whole = (self.offset, self.offset + self.length)
+            self.kept.put(cut(body, self.offset, self.chunks or (whole,)))
+        return body
 
 
 class Source(NamedTuple):

@@ -57,7 +57,10 @@ class NetworkBatcher:
 
     def fetch(self, wanted: Sequence[Wanted]) -> None:
         """Fetch ranges and give each to its function."""
-        wanted = self._ahead.serve(wanted)
+        # what a cache keeps is not read ahead: it is kept where its own request is answered
+        kept = [each for each in wanted if each[0].source.kept is not None]
+        others = [each for each in wanted if each[0].source.kept is None]
+        wanted = [*kept, *self._ahead.serve(others)]
         if not wanted:
             return
         self._held += wanted

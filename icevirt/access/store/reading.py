@@ -38,6 +38,7 @@ from icevirt.versioning.chunk_tables import RowFinder
 if TYPE_CHECKING:
     from icevirt.errors import StorageError
     from icevirt.objects.answers import Body
+    from icevirt.objects.chunk_cache import ChunkCache
     from icevirt.repo.reader import FoundChunks
 
 _FEW = 12  # chunks of one array, up to which looking up one by one is faster; or manifests
@@ -48,10 +49,15 @@ type Row = tuple[ChunkTable, int]
 class SessionReader:
     """Reads one session. Blocking; safe in threads."""
 
-    def __init__(self, session: Session, staleness: Staleness | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        staleness: Staleness | None = None,
+        cache: ChunkCache | None = None,
+    ) -> None:
         self._session = session
         self.staleness = staleness or Staleness()
-        self.locator = ReferenceLocator(session, self.staleness)
+        self.locator = ReferenceLocator(session, self.staleness, cache)
         self._arrays: dict[str, _ArrayLookup] = {}  # as their nodes were when last looked at
         self._lock = nullcontext() if session.read_only else session.lock
 

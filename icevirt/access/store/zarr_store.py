@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from icevirt.access.references import Batch, ChunkSource
     from icevirt.access.store.request_batcher import RequestBatcher
     from icevirt.access.virtual_refs import ChecksumLike, VirtualChunkSpec
+    from icevirt.objects.chunk_cache import ChunkCache
 
 
 class IcevirtStore(Store):
@@ -42,6 +43,7 @@ class IcevirtStore(Store):
         on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
             once per file and read it as it is, or ``ignore`` the change. The `Staleness` of another
             store can be passed to share its counts.
+        cache: Keeps chunks of servers on disk.
     """
 
     supports_writes: ClassVar[bool] = True
@@ -58,11 +60,12 @@ class IcevirtStore(Store):
         *,
         read_only: bool | None = None,
         on_stale: OnStale | Staleness = "raise",
+        cache: ChunkCache | None = None,
     ) -> None:
         super().__init__(read_only=session.read_only if read_only is None else read_only)
         self._session = session
         staleness = on_stale if isinstance(on_stale, Staleness) else Staleness(on_stale)
-        self._reader = SessionReader(session, staleness)
+        self._reader = SessionReader(session, staleness, cache)
 
     def __repr__(self) -> str:
         return f"<icevirt.IcevirtStore over {self._session!r}>"
@@ -88,7 +91,13 @@ class IcevirtStore(Store):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kind = partial(type(self), read_only=self._read_only, on_stale=self._reader.staleness)
+        given = self._reader
+        kind = partial(
+            type(self),
+            read_only=self._read_only,
+            on_stale=given.staleness,
+            cache=given.locator.cache,
+        )
         return kind, (self._session,), {"_is_open": self._is_open}
 
     @cached_property
@@ -125,7 +134,13 @@ class IcevirtStore(Store):
                 do="Open a writable one with `repo.writable_session(branch)` and use its store.",
                 snapshot=self._session.snapshot_id,
             )
-        return type(self)(self._session, read_only=read_only, on_stale=self._reader.staleness)
+        given = self._reader
+        return type(self)(
+            self._session,
+            read_only=read_only,
+            on_stale=given.staleness,
+            cache=given.locator.cache,
+        )
 
     @property
     def on_stale(self) -> OnStale:

@@ -17,8 +17,9 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.lookup import branch_tip
 
 if TYPE_CHECKING:
+    from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.archive.reports.history import ValueSource
-    from icevirt.repo.session import Session
+    from icevirt.objects.chunk_cache import ChunkCacheCounts
 
 _KEY = "icevirt"  # of the encoding of a dataset
 
@@ -26,8 +27,9 @@ _KEY = "icevirt"  # of the encoding of a dataset
 class OpenedGroup:
     """The version and group that a dataset shows; it is in ``ds.encoding["icevirt"]``."""
 
-    def __init__(self, session: Session, group: str, options: Mapping[str, Any]) -> None:
-        self.session = session
+    def __init__(self, store: IcevirtStore, group: str, options: Mapping[str, Any]) -> None:
+        self.store = store
+        self.session = store.session
         self.group = group
         self.options = options  # of the engine, by which it was opened
 
@@ -40,10 +42,10 @@ class OpenedGroup:
 
 
 def remember(
-    ds: xr.Dataset, session: Session, group: str, options: Mapping[str, Any]
+    ds: xr.Dataset, store: IcevirtStore, group: str, options: Mapping[str, Any]
 ) -> xr.Dataset:
     """Note in a dataset what it shows, and how it was opened, for the accessor."""
-    ds.encoding[_KEY] = OpenedGroup(session, group, {**options, "group": group})
+    ds.encoding[_KEY] = OpenedGroup(store, group, {**options, "group": group})
     return ds
 
 
@@ -107,6 +109,16 @@ class IcevirtAccessor:
                 name = node.path.removeprefix(f"{top}/")
                 found[name] = "columns" if why is None else f"zarr: {why}"
         return found
+
+    @property
+    def chunk_cache(self) -> ChunkCacheCounts | None:
+        """What this process took from the cache of chunks, and fetched; None where none is used.
+
+        It was opened with ``chunk_cache``; datasets that were sent to other processes count there.
+        """
+        opened = self._require_opened("one that was computed is not read any more.")
+        cache = opened.store.reader.locator.cache
+        return None if cache is None else cache.counts
 
     def refresh(self, **options: Any) -> xr.Dataset:
         """Return the dataset as the tip of its branch shows it now.

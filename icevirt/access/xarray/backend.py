@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from icevirt.access.columns.twin_array import Layout
     from icevirt.objects.answers import OnStale
+    from icevirt.objects.chunk_cache import ChunkCache
     from icevirt.storage.constructors import StorageLike
 
 type ShownEras = Literal["concat"]
@@ -49,6 +50,8 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         "as_of",
         "authorize_virtual_chunk_access",
         "on_stale",
+        "chunk_cache",
+        "chunk_cache_size",
         "eras",
         "layout",
         "storage_options",
@@ -92,6 +95,10 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
                 may be read, or a mapping from them to credentials.
             on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
                 once for each file and show it as it is, or ``ignore`` that.
+            chunk_cache: A directory of this machine that keeps chunks of servers, encoded as they
+                are, for all processes of this user. Not used where ``on_stale`` lets changed files
+                be read.
+            chunk_cache_size: Bytes that it may take, like ``"10GiB"``, which is the default.
             eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
                 the order of their coordinate; ``group`` is that of the dataset, without the eras'
                 names. By default groups are shown as they are.
@@ -107,14 +114,14 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         from icevirt.access.xarray.datastore import dataset_of
 
         opened = _open(filename_or_obj, **options)
-        session, layout = opened.pop("session"), opened.pop("layout")
+        layout = opened.pop("layout")
         if opened.pop("concat"):
             from icevirt.access.xarray.eras import of_all_eras
 
             ds = of_all_eras(**opened)
         else:
             ds = dataset_of(**opened, layout=layout)
-        return remember(ds, session, opened["group"], options)
+        return remember(ds, opened["store"], opened["group"], options)
 
     def open_groups_as_dict(  # type: ignore[override]
         self, filename_or_obj: StorageLike, **options: Any
@@ -128,17 +135,17 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         from icevirt.access.xarray.datastore import dataset_of, groups_below
 
         opened = _open(filename_or_obj, **options)
-        session, top, layout = opened.pop("session"), opened["group"], opened.pop("layout")
+        store, top, layout = opened["store"], opened["group"], opened.pop("layout")
         if opened.pop("concat"):
             from icevirt.access.xarray.eras import groups_of_all_eras
 
             shown = groups_of_all_eras(**opened)
             return {
-                name: remember(ds, session, join(top, name), options) for name, ds in shown.items()
+                name: remember(ds, store, join(top, name), options) for name, ds in shown.items()
             }
         return {
             name: remember(
-                dataset_of(**{**opened, "group": path}, layout=layout), session, path, options
+                dataset_of(**{**opened, "group": path}, layout=layout), store, path, options
             )
             for name, path in groups_below(opened["snapshot"], top)
         }
@@ -168,6 +175,8 @@ def _open(
     as_of: datetime | None = None,
     authorize_virtual_chunk_access: Authorization = None,
     on_stale: OnStale = "raise",
+    chunk_cache: str | os.PathLike[str] | None = None,
+    chunk_cache_size: int | str | None = None,
     eras: ShownEras | None = None,
     layout: Layout = "auto",
     storage_options: Mapping[str, Any] | None = None,
@@ -176,7 +185,7 @@ def _open(
     """Open a version.
 
     Returns:
-        The arguments of `dataset_of`, the session, and whether eras are concatenated.
+        The arguments of `dataset_of`, and whether eras are concatenated.
     """
     from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.repo.repository import Repository
@@ -205,11 +214,28 @@ def _open(
         repository, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of
     )
     return {
-        "store": IcevirtStore(session, on_stale=on_stale),
+        "store": IcevirtStore(
+            session, on_stale=on_stale, cache=_cache_of(chunk_cache, chunk_cache_size)
+        ),
         "snapshot": session.snapshot,
         "group": group or "/",
         "decoders": decoders,
-        "session": session,
         "layout": layout,
         "concat": eras == "concat",
     }
+
+
+def _cache_of(
+    directory: str | os.PathLike[str] | None, size: int | str | None
+) -> ChunkCache | None:
+    if directory is None and size is not None:
+        raise InvalidInputError(
+            "a size of a cache was given, and no directory for it",
+            do='Pass chunk_cache="/scratch/me/chunks" too.',
+            chunk_cache_size=size,
+        )
+    if directory is None:
+        return None
+    from icevirt.objects.chunk_cache import SIZE, ChunkCache
+
+    return ChunkCache(directory, SIZE if size is None else size)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from icevirt.amounts import count_exactly, plural
-from icevirt.errors import Fix
+from icevirt.errors import Fix, InvalidInputError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
@@ -208,6 +208,11 @@ def open_group(place: Any, options: Mapping[str, Any]) -> Dataset | DataTree:
     """Open a group in xarray; one that holds nothing but other groups as the tree of these."""
     import xarray as xr
 
+    if not isinstance(options.get("cache", True), bool | None):
+        raise InvalidInputError(
+            "cache is xarray's own option, for values in memory: True or False",
+            do="To keep chunks of servers in a directory, pass chunk_cache=DIR.",
+        )
     dataset = xr.open_dataset(place, engine="icevirt", **options)
     if dataset.variables or options.get("eras") or options.get("drop_variables"):
         return dataset

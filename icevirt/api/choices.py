@@ -158,6 +158,7 @@ def scanner_options(scan: ScanOptions, **combining: Any) -> ScannerOptions:
         allow_references_to=names(scan.allow_references_to),
         policy=rules_of(scan.variable_policy),
         sidecar=scan.sidecar,
+        grids=scan.grids,
         **combining,
     )
 

@@ -86,8 +86,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Sources": (
         *("--file", "--recipe", "--catalog", "--source-group", "--variable", "--drop-variable"),
         *("--variables",),
-        *("--asset", "--scanner", "--sidecar", "--since", "--settle", "--replaces", "--rescan"),
-        *("--rescan-changed", "--update"),
+        *("--asset", "--scanner", "--sidecar", "--grids", "--since", "--settle", "--replaces"),
+        *("--rescan", "--rescan-changed", "--update"),
     ),
     "Combining": (
         *("--concat-dim", "--combine", "--labels", "--data-vars", "--spacing", "--tolerance"),

@@ -48,6 +48,13 @@ class SidecarUse(StrEnum):
     ignore = "ignore"
 
 
+class GridUse(StrEnum):
+    """What grids of one file become."""
+
+    one = "one"  # a dataset on one of them; variables on others are refused
+    groups = "groups"  # a group of each
+
+
 type PolicyLike = str | Mapping[str, str]
 
 
@@ -190,6 +197,7 @@ class ScannerOptions(CombineHints):
             lead, beside its own directory.
         policy: Patterns of variables and their policies; see `icevirt.scan.contract`.
         sidecar: Whether the list of messages beside a file of GRIB is used, a `SidecarUse`.
+        grids: What several grids of a file of GRIB become, a `GridUse`.
         share: The share of the file to scan, if several tasks share it. Only a `Divisible` scanner
             gets one.
     """
@@ -202,6 +210,7 @@ class ScannerOptions(CombineHints):
     allow_references_to: tuple[str, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
     sidecar: str = SidecarUse.auto.value
+    grids: str = GridUse.one.value
     share: Share | None = field(default=None, hash=False)
 
     def policy_of(self, path: str) -> Policy:

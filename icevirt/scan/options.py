@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from icevirt.amounts import parse_size
 from icevirt.archive.options import Names, Option, Options, count
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
-from icevirt.scan.contract import PolicyLike, SidecarUse, rules_of
+from icevirt.scan.contract import GridUse, PolicyLike, SidecarUse, rules_of
 from icevirt.scan.registry import is_installed, unknown_scanner
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
@@ -60,11 +61,17 @@ def _scanner(given: Any) -> str:
 
 
 def _sidecar(given: Any) -> str:
-    known = [each.value for each in SidecarUse]
+    return _one_of(SidecarUse, "no way to use sidecars", given)
+
+
+def _grids(given: Any) -> str:
+    return _one_of(GridUse, "no way to treat grids", given)
+
+
+def _one_of(kind: type[StrEnum], what: str, given: Any) -> str:
+    known = [each.value for each in kind]
     if given not in known:
-        raise InvalidInputError(
-            "no way to use sidecars", do=f"Pass one of {', '.join(known)}.", given=given
-        )
+        raise InvalidInputError(what, do=f"Pass one of {', '.join(known)}.", given=given)
     return str(given)
 
 
@@ -174,6 +181,14 @@ class ScanOptions(Options):
             _sidecar,
         ),
     ] = SidecarUse.auto.value
+    grids: Annotated[
+        str,
+        Option(
+            "What grids of a file of GRIB become. one: a dataset on one grid, variables on others"
+            " are refused; groups: a group of each grid.",
+            _grids,
+        ),
+    ] = GridUse.one.value
     asset: Annotated[
         str | None,
         Option("Which asset of STAC items is the file; by default the one with the role data."),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -26,7 +27,7 @@ from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.file_hashes import hash_of_url
-from icevirt.errors import FormatError, IcevirtError, ScanError
+from icevirt.errors import FormatError, IcevirtError, ScanError, UnsupportedError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -40,7 +41,7 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt.scan.contract import ByteSource, GridUse, ScannerOptions
 from icevirt.scan.registry import is_recognized, scan
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.compare_files import kind_of
@@ -333,7 +334,11 @@ class SourceVariables:
         options = ScannerOptions(concat_dim=concat_dim, group=self.group, **more)
         try:
             return scan(self._source, replace(options, scanner=self.scanner))
-        except ScanError:
+        except ScanError as error:
+            if isinstance(error, UnsupportedError):  # the dataset may have a group of each grid
+                apart = replace(options, scanner=self.scanner, grids=GridUse.groups.value)
+                with suppress(ScanError):
+                    return scan(self._source, apart)
             if not self.scanner or not is_recognized(self._source):
                 raise
             self.scanner = ""

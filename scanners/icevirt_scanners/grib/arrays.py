@@ -19,7 +19,7 @@ from icevirt_scanners import blocks
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.encoding import GZIP, bytes_codec, hash_values, squeeze
 from icevirt_scanners.grib.cube import NUMBER, STEP, TIME, Cube, LevelAxis
-from icevirt_scanners.grib.described import GridOfFile, path_of
+from icevirt_scanners.grib.described import GridOfFile
 from icevirt_scanners.grib.grids import DEGREES, Grid
 from icevirt_scanners.grib.variables import VariableKey
 
@@ -70,15 +70,11 @@ _VALUES, _PLACES = codec_of("values"), {name: codec_of(name) for name in ("latit
 class PlacedFields:
     """A variable, and where its fields are in the cube."""
 
+    path: str
     key: VariableKey
     cube: Cube
     grid: Grid
     index: NDArray[np.int64]  # (n, axes)
-
-    @property
-    def path(self) -> str:
-        """Its path."""
-        return path_of(self.key)
 
     def refer(
         self, offset: NDArray[np.int64], length: NDArray[np.int64], context: ScanContext

@@ -19,7 +19,7 @@ from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.grib import by_eccodes
 from icevirt_scanners.grib.by_sidecar import read_by_sidecar
 from icevirt_scanners.grib.cube import Cube, make_cube
-from icevirt_scanners.grib.grids import Grid, read_grid
+from icevirt_scanners.grib.grids import Grid, name_grid, read_grid
 from icevirt_scanners.grib.octets import UnreadGridError
 from icevirt_scanners.grib.products import Products, read_products
 from icevirt_scanners.grib.sections import DamagedMessageError, EditionError, Fields, read_file
@@ -48,9 +48,10 @@ class DescribedFile:
     variables: Variables
     cube: Cube  # of all variables: to leave some out does not change others
     place: GridOfFile | None
+    group: str = paths.ROOT  # where its arrays are
 
     @classmethod
-    def of(cls, fields: Fields) -> DescribedFile:
+    def of(cls, fields: Fields, group: str = paths.ROOT) -> DescribedFile:
         """Interpret the fields of a file. Raises `DamagedMessageError`."""
         products = read_products(fields)
         variables = find_variables(products)
@@ -60,7 +61,22 @@ class DescribedFile:
             variables=variables,
             cube=make_cube(variables, products),
             place=next(_grids(fields, variables.of >= 0), None),
+            group=group,
         )
+
+    def by_grid(self) -> Iterator[DescribedFile]:
+        """Yield what lies on each grid, as a group of its own."""
+        for number in dict.fromkeys(self.fields.grid[self.variables.of >= 0].tolist()):
+            try:
+                name = name_grid(self.fields.grids[number])
+            except UnreadGridError:
+                name = f"unread_grid_{number}"
+            rows = np.nonzero(self.fields.grid == number)[0]
+            yield self.of(self.fields.take(rows), paths.join(paths.ROOT, name))
+
+    def path_of(self, key: VariableKey) -> str:
+        """Return the path of a variable."""
+        return paths.join(self.group, node_name(key.name.encode())[0])
 
     def on_grid_of(self, numbers: Iterable[int]) -> DescribedFile:
         """Return the file with the grid of the first of some variables whose grid is read."""
@@ -155,11 +171,6 @@ def _read_fields(source: ByteSource, use: SidecarUse, beside: Elsewhere) -> Fiel
     found = find_sidecar(source, beside, required=use is SidecarUse.require)
     fields = None if found is None else read_by_sidecar(source, found)
     return read_file(source) if fields is None else fields
-
-
-def path_of(key: VariableKey) -> str:
-    """Return the path of a variable."""
-    return paths.join(paths.ROOT, node_name(key.name.encode())[0])
 
 
 def _grids(fields: Fields, rows: NDArray[np.bool_]) -> Iterator[GridOfFile]:

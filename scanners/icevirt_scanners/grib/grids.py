@@ -109,6 +109,22 @@ def read_grid(section: bytes) -> Grid:
         raise UnreadGridError(f"a grid whose numbers describe none ({error})") from error
 
 
+def name_grid(section: bytes) -> str:
+    """Return the name of a group for a grid: its kind, its shape, and where its first point is.
+
+    Raises:
+        UnreadGridError: It is of a kind that is not read.
+    """
+    grid, held = read_grid(section), Octets(section)
+    is_map, unit = grid.dimensions == ("y", "x") and grid.kind != "rotated_ll", 1e6
+    if not is_map:
+        unit = _unit(held)
+    first = (held.degrees(at, unit) for at in ((38, 42) if is_map else (46, 50)))
+    return "_".join(
+        (grid.kind, "x".join(map(str, grid.shape)), *(f"{each:.10g}" for each in first))
+    )
+
+
 def _order(flags: int, rows: str, columns: str) -> tuple[str, str]:
     return (columns, rows) if flags & _BY_COLUMN else (rows, columns)
 

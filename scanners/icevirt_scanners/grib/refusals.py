@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from shlex import quote
 
 import numpy as np
 
-from icevirt.remedy_notation import Remedy, flag_of, write_code, write_option, write_remedy
+from icevirt.remedy_notation import Remedy, write_code, write_option, write_remedy
+from icevirt.scan.contract import GridUse
 from icevirt_scanners.context import LEAVE_OUT
-from icevirt_scanners.grib.described import DescribedFile, path_of
+from icevirt_scanners.grib.described import DescribedFile
 from icevirt_scanners.grib.grids import read_grid
 from icevirt_scanners.grib.octets import UnreadGridError
 
@@ -77,27 +76,14 @@ def find_codec_refusal(held: DescribedFile, variable: int) -> str:
     return f"{why} (message {int(fields.message[rows[at]])})"
 
 
-def propose_builds(held: DescribedFile, variable: int) -> Remedy:
-    """Return what to do about a variable that lies on another grid than the file."""
-    grids = {
-        path_of(key): set(held.fields.grid[held.rows(number)].tolist())
-        for number, key in enumerate(held.variables.keys)
-    }
-    mine = grids[path_of(held.variables.keys[variable])]
-    if held.place is None or len(mine) != 1 or mine == {held.place.number}:
+def propose_groups(held: DescribedFile, variable: int) -> Remedy:
+    """Return what to do about a variable that lies on another grid than the file, or on several."""
+    numbers = np.unique(held.fields.grid[held.rows(variable)]).tolist()
+    if len({*numbers} & {grid.number for grid in held.grids()}) < len(numbers):
         return LEAVE_OUT
-    first, second = (
-        _leave_out([path[1:] for path, on in grids.items() if on != kept])
-        for kept in ({held.place.number}, mine)
-    )
     return write_remedy(
-        "Build a dataset of each grid: one with ", first, ", another one with ", second, "."
+        "Build a group of each grid: ", write_option("grids", GridUse.groups.value), "."
     )
-
-
-def _leave_out(names: list[str]) -> Remedy:
-    flags = " ".join(f"{flag_of('drop_variables')} {quote(name)}" for name in names)
-    return write_code(f'scan_options={{"drop_variables": {json.dumps(names)}}}', flags)
 
 
 def propose_native(path: str, cause: str) -> Remedy:

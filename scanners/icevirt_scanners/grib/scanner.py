@@ -7,6 +7,7 @@ it shares with the scan which message is where.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,17 +19,16 @@ from numpy.typing import NDArray
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.archive.schema import ScannedGroup
-from icevirt.errors import ScanError
+from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.remedy_notation import write_option, write_remedy
-from icevirt.scan.contract import ByteSource, Policy, ScannerOptions, SidecarUse
+from icevirt.scan.contract import ByteSource, GridUse, Policy, ScannerOptions, SidecarUse
 from icevirt.scan.values import read
-from icevirt_scanners.context import ScanContext
+from icevirt_scanners.context import ScanContext, no_such_group
 from icevirt_scanners.encoding import hash_values
 from icevirt_scanners.grib import arrays, refusals
 from icevirt_scanners.grib.cube import find_repeated
-from icevirt_scanners.grib.described import DescribedFile, GridOfFile, describe_file, path_of
+from icevirt_scanners.grib.described import DescribedFile, GridOfFile, describe_file
 from icevirt_scanners.grib.products import FACTS
 from icevirt_scanners.grib.sections import MAGIC
 
@@ -47,30 +47,59 @@ def _about(held: DescribedFile) -> dict[str, Any]:
     return {**found, "Conventions": "CF-1.7"}
 
 
-def _arrays(held: DescribedFile, context: ScanContext) -> Iterator[ScannedArray]:
-    """Yield the coordinates and the variables that are wanted and can be described."""
+def _parts(held: DescribedFile, context: ScanContext) -> tuple[DescribedFile, ...]:
+    """Return what becomes of a file: one group, or a group of each grid."""
     for path, cause in refusals.find_unread(held):
         if context.wants(path):
             context.represent(path, partial(_refuse, context, path, "product", cause))
+    top = paths.canonical(context.options.group)
+    if top == paths.ROOT and context.options.grids == GridUse.one.value:
+        return (held.on_grid_of(_preferred(held, context.options)),)
+    found = tuple(held.by_grid())
+    if top != paths.ROOT:
+        groups = [each.group for each in found]
+        if top not in groups:
+            raise no_such_group(context.source.file.url, top, groups)
+        return (replace(found[groups.index(top)], group=paths.ROOT),)
+    groups = [each.group for each in found]
+    if twice := sorted(group for group, count in Counter(groups).items() if count > 1):
+        raise UnsupportedError(
+            "several grids of GRIB would have the same group",
+            do="Leave the variables of all but one out with drop_variables.",
+            file=context.source.file.url,
+            groups=twice,
+        )
+    return found
+
+
+def _arrays(held: DescribedFile, context: ScanContext) -> Iterator[ScannedArray]:
+    """Yield the coordinates and the variables that are wanted and can be described."""
     kept = [*_kept(held, context)]
     if (place := held.place) is None:
         return
     _tell_equal(held, place, kept, context)
-    for array in arrays.coordinates(held.cube, place, context):
+    for array in _coordinates(held, place, context):
         if context.wants(array.path):
             nbytes = len(array.references.inline)
             context.budget.spend(nbytes, variable=array.path, cause="stored whole")
             yield array
     for number in kept:
-        path = path_of(held.variables.keys[number])
+        path = held.path_of(held.variables.keys[number])
         made = context.represent(path, partial(_make, number, held, place, context))
         if made is not None:
             yield made
 
 
+def _coordinates(
+    held: DescribedFile, place: GridOfFile, context: ScanContext
+) -> Iterator[ScannedArray]:
+    for array in arrays.coordinates(held.cube, place, context):
+        yield replace(array, path=paths.join(held.group, paths.name(array.path)))
+
+
 def _preferred(held: DescribedFile, options: ScannerOptions) -> list[int]:
     """Return the variables that are wanted, those that may not be left out where there are any."""
-    named = [(number, path_of(key)) for number, key in enumerate(held.variables.keys)]
+    named = [(number, held.path_of(key)) for number, key in enumerate(held.variables.keys)]
     wanted = [(number, path) for number, path in named if options.wants(path)]
     firm = [number for number, path in wanted if options.policy_of(path) is not Policy.skip]
     return firm or [number for number, _ in wanted]
@@ -84,7 +113,7 @@ def _kept(held: DescribedFile, context: ScanContext) -> Iterator[int]:
     """Yield the numbers of the variables that are wanted and can be described."""
     seen = set[str]()
     for number, key in enumerate(held.variables.keys):
-        path = path_of(key)
+        path = held.path_of(key)
         if not context.wants(path):
             continue
         check = partial(_check, number, path, held, context, is_second=path in seen)
@@ -100,7 +129,7 @@ def _check(
     if is_second:
         raise context.refusal(path, "two kinds of GRIB fields would have the same name")
     if cause := refusals.find_grid_refusal(held, number):
-        what, do = "a GRIB field of a grid that is not read", refusals.propose_builds(held, number)
+        what, do = "a GRIB field of a grid that is not read", refusals.propose_groups(held, number)
         raise context.refusal(path, what, do=do, cause=cause)
     is_native = context.options.policy_of(path) is Policy.native
     if not is_native and (cause := refusals.find_codec_refusal(held, number)):
@@ -114,12 +143,12 @@ def _make(
 ) -> ScannedArray:
     """Return a variable. Raises `UnsupportedError` if a place has two messages."""
     key, rows = held.variables.keys[number], held.rows(number)
-    path, index = path_of(key), held.index(number, rows)
+    path, index = held.path_of(key), held.index(number, rows)
     if repeated := find_repeated(index):
         _refuse_other(path, rows, repeated, held, context)
         again = np.isin(np.arange(len(rows)), [second for _, second in repeated])
         rows, index = rows[~again], index[~again]
-    variable = arrays.PlacedFields(key=key, cube=held.cube, grid=place.grid, index=index)
+    variable = arrays.PlacedFields(path=path, key=key, cube=held.cube, grid=place.grid, index=index)
     if context.options.policy_of(path) is Policy.native:
         nbytes = len(rows) * int(np.prod(place.grid.shape)) * 8
         context.budget.spend(nbytes, variable=path, cause="its policy is 'native'")
@@ -166,9 +195,9 @@ def _tell_equal(
     """Note which arrays must be alike in all files that are stacked."""
     if context.options.stack:
         keys = [held.variables.keys[number] for number in kept]
-        context.equal = context.options.equal_in_files(
+        context.equal |= context.options.equal_in_files(
             (
-                path_of(key),
+                held.path_of(key),
                 (*held.cube.dimensions(key), *place.grid.dimensions),
                 arrays.describe(key, place.grid),
             )
@@ -186,7 +215,9 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
         ScanError: It cannot read them, or there is no such variable.
     """
     held = describe_file(source)
-    named = (n for n, key in enumerate(held.variables.keys) if path_of(key) == path)
+    if (group := paths.parent(path)) != paths.ROOT:
+        held = next((each for each in held.by_grid() if each.group == group), held)
+    named = (n for n, key in enumerate(held.variables.keys) if held.path_of(key) == path)
     number = next(named, None)
     if held.place is None or number is None:
         shape = tuple(each.stop for each in region)
@@ -208,20 +239,20 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
 def _coordinate(
     held: DescribedFile, source: ByteSource, path: str, shape: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """Return a coordinate; of several grids, that of the first one of the shape."""
+    """Return a coordinate."""
     context = ScanContext.of(source, ScannerOptions())
-    known = (
-        each for place in held.grids() for each in arrays.coordinates(held.cube, place, context)
-    )
-    found = [each for each in known if each.path == path]
-    array = next((each for each in found if each.shape == shape), found[0] if found else None)
-    if array is None:
+    known = (each for place in held.grids() for each in _coordinates(held, place, context))
+    found = {each.digest: each for each in known if each.path == path and each.shape == shape}
+    if not found:
         raise ScanError(
             "the file has no such variable",
             do="Check its name.",
             file=source.file.url,
             variable=path,
         )
+    if len(found) > 1:
+        raise UnsupportedError("the file has several grids with such a coordinate")
+    (array,) = found.values()
     return np.asarray(read(array, lambda _, *where: source.read(*where)))
 
 
@@ -240,23 +271,16 @@ class GribScanner:
         """Describe the file.
 
         Raises:
-            ScanError: It is damaged, or the options name a group, which it cannot have.
+            ScanError: It is damaged, or none of its grids is that of the named group.
             UnsupportedError: Something in it has no exact representation.
         """
-        if paths.canonical(options.group) != paths.ROOT:
-            raise ScanError(
-                "the file has no such group",
-                do=write_remedy(
-                    "GRIB has no groups: leave ", write_option("source_group"), " out."
-                ),
-                file=source.file.url,
-                group=options.group,
-            )
         context = ScanContext.of(source, options)
         held = describe_file(source, SidecarUse(options.sidecar), options.allow_references_to)
         for offset, length in held.fields.between[:1]:
             text = f"{len(held.fields.between)} runs of bytes are no message, the first of"
             context.warn(paths.ROOT, "bytes-between", f"{text} {length} bytes at {offset}")
-        found = tuple(_arrays(held.on_grid_of(_preferred(held, options)), context))
+        parts = _parts(held, context)
+        found = tuple(array for part in parts for array in _arrays(part, context))
         root = ScannedGroup(path=paths.ROOT, attributes=Attributes.of(_about(held)))
-        return context.describe(self, (root,), found)
+        groups = {each.group: ScannedGroup(path=each.group) for each in parts}
+        return context.describe(self, tuple((groups | {paths.ROOT: root}).values()), found)

@@ -8,7 +8,7 @@ several, which repeat the sections from 2, 3 or 4 on (regulation 92.1). Nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import batched
 from typing import Any
 
@@ -73,6 +73,12 @@ class Fields:
 
     def __len__(self) -> int:
         return len(self.message)
+
+    def take(self, rows: NDArray[np.int64]) -> Fields:
+        """Return some of the fields."""
+        columns = ("message", "part", "begin", "length", "discipline", "bitmap")
+        more = ("identification", "grid", "product", "packing")
+        return replace(self, **{name: getattr(self, name)[rows] for name in (*columns, *more)})
 
 
 @dataclass(slots=True)

@@ -39,11 +39,9 @@ PROGRAMS = {
     "all is stored, moved, undone": "materialize materialize materialize relocate undo relocate update",
     "stored on one branch": "branch materialize append:b1 new update corrected:b1 update:b1 retain",
     "stored, undone, stored": "materialize undo new update materialize new update redo update",
-    "a twin grows": "twin append new update late update corrected update withdraw new update",
-    "a twin beside a stored one": "twin materialize retain others_commit new update relocate update",
-    "a twin is moved and undone": "twin relocate new update undo undo append relocate update",
+    "a twin grows": "twin append late update corrected update withdraw new update",
+    "a twin beside a stored one": "twin materialize retain others_commit new update relocate undo make_anew",
     "twins on branches": "branch twin append:b1 twin:b1 new update corrected:b1 update:b1 retain",
-    "a twin made anew": "twin make_anew twin new update make_anew rebuild update",
     "others commit between": "others_commit relocate others_commit undo undo touched update",
 }
 

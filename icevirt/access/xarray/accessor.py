@@ -17,6 +17,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.lookup import branch_tip
 
 if TYPE_CHECKING:
+    from icevirt.access.columns.twin_array import ReadChoice
     from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.archive.reports.history import ValueSource
     from icevirt.objects.chunk_cache import ChunkCacheCounts
@@ -119,6 +120,44 @@ class IcevirtAccessor:
         opened = self._require_opened("one that was computed is not read any more.")
         cache = opened.store.reader.locator.cache
         return None if cache is None else cache.counts
+
+    def explain(
+        self, selection: Mapping[str, Any] | None = None, /, **labels: Any
+    ) -> dict[str, ReadChoice]:
+        """Return from which chunks a selection of each variable is read, and what that takes.
+
+        Where a variable has a twin (`icevirt.materialize` with ``beside``), both are weighed: by
+        the chunks that the selection touches, and the bytes of the values in them. Nothing is read.
+
+        Args:
+            selection: Labels by dimension, as for `xarray.Dataset.sel`.
+            labels: The same by keyword: ``lat=10, time=slice("2001", "2004")``.
+
+        Raises:
+            InvalidInputError: A label is not there; or the dataset was computed, or opened by
+                another engine.
+        """
+        import numpy as np
+
+        from icevirt.access.xarray.datastore import IcevirtDataStore
+
+        opened = self._require_opened("one that was computed is not read any more.")
+        sizes, asked = self._ds.sizes, {**(selection or {}), **labels}
+        places = xr.Dataset(
+            {f"/{dim}": (dim, np.arange(size)) for dim, size in sizes.items()},
+            coords={name: self._ds[name] for name in self._ds.indexes},
+        )
+        try:
+            chosen = places.sel(asked)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise InvalidInputError(
+                f"the dataset has no such selection: {error}",
+                do="Pass labels as for ds.sel().",
+                selection=sorted(map(str, asked)),
+            ) from error
+        session, layout = opened.session, opened.options.get("layout", "auto")
+        store = IcevirtDataStore(opened.store, session.snapshot, opened.group or "/", layout)
+        return store.explain({str(d): np.atleast_1d(chosen[f"/{d}"].values) for d in sizes})
 
     def refresh(self, **options: Any) -> xr.Dataset:
         """Return the dataset as the tip of its branch shows it now.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from xarray import Dataset, Variable
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.backends.store import StoreBackendEntrypoint
@@ -40,7 +41,7 @@ from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of, 
 from icevirt.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from icevirt.access.columns.twin_array import Layout, Readable
+    from icevirt.access.columns.twin_array import Layout, Readable, ReadChoice
     from icevirt.repo.session import Session
 
 _ALL = indexing.IndexingSupport.VECTORIZED
@@ -125,6 +126,30 @@ class IcevirtDataStore(AbstractDataStore):
 
     def get_variables(self) -> Mapping[str, Variable]:
         """Return the arrays of the group as lazy, undecoded variables, in the files' order."""
+        return {paths.name(node.path): self._variable(node, twin) for node, twin in self._nodes()}
+
+    def explain(self, places: Mapping[str, NDArray[np.int64]]) -> dict[str, ReadChoice]:
+        """Say of each variable from which array a selection is read.
+
+        Args:
+            places: What is selected along each dimension; all where one is left out.
+        """
+        from icevirt.access.columns.twin_array import ReadChoice, TwinnedArray, cost_of
+
+        found: dict[str, ReadChoice] = {}
+        for node, twin in self._nodes():
+            array, name = self._array(node, twin), paths.name(node.path)
+            sizes = zip(self._dims(node), node.shape, strict=True)
+            key = [places.get(dim, slice(0, size, 1)) for dim, size in sizes]
+            if isinstance(array, TwinnedArray):
+                found[name] = array.choose(key)
+            else:
+                note = "" if twin is None else "its twin is not in step, or not asked for"
+                found[name] = ReadChoice(node.path, "own", cost_of(array, key), note=note)
+        return found
+
+    def _nodes(self) -> list[tuple[ArrayNode, ArrayNode | None]]:
+        """Return the arrays that are shown, in the files' order, with their twins."""
         found = [
             node
             for node in self._snapshot.below(self._group.path)
@@ -135,11 +160,7 @@ class IcevirtDataStore(AbstractDataStore):
         found.sort(key=lambda node: place.get(paths.name(node.path), math.inf))
         twins = {} if self._layout == "all" else _find_twins(found)
         hidden = {node.path for node in twins.values()}
-        return {
-            paths.name(node.path): self._variable(node, twins.get(node.path))
-            for node in found
-            if node.path not in hidden
-        }
+        return [(node, twins.get(node.path)) for node in found if node.path not in hidden]
 
     def _array(self, node: ArrayNode, twin: ArrayNode | None) -> Readable:
         array = StoredArray(self._store, node)

@@ -213,9 +213,9 @@ def requests(monkeypatch):
     made = []
     range_of, read_all = ReferenceLocator.range_of, fetch.read_all
 
-    def one(self, table, kind, *args):
+    def one(self, table, kind, *args, **options):
         made.append(kind == ChunkType.native)
-        return range_of(self, table, kind, *args)
+        return range_of(self, table, kind, *args, **options)
 
     def several(grant, spans, **options):
         made.append(len(spans))

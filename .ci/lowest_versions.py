@@ -73,7 +73,7 @@ def main() -> int:
         steps = (
             # with the pytest that the extra `testing` allows
             [bin_ / "pytest", "-q", "-c", os.devnull, "--rootdir", folder, kit],
-            [bin_ / "icevirt", "demo", Path(folder) / "demo"],
+            [bin_ / "icevirt", "demo", Path(folder) / "demo", "--executor", "spark"],
             ["uv", "pip", "install", "--quiet", "--python", bin_ / "python", *TOOLS],
             [
                 *(bin_ / "pytest", "-q", "-n", "2", "-m", "not spark and not servers"),

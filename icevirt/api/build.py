@@ -130,7 +130,7 @@ def build_asked(
         PlanChangedError: The files that an earlier step listed do not make the plan of that step.
     """
     choices, commit = asked.choices, asked.commit
-    prepare_for(asked.executor, asked.sources)
+    prepare_for(asked.executor)
     reach, recipe = SourceAccess.of(asked.access), recipe_of(asked)
     storage = share(repo)
     kept = None if asked.catalog is None else apart(storage, asked.catalog)

@@ -166,7 +166,8 @@ def materialize(
     with long_running("materialize", clock), job_tags(storage.url), ExitStack() as stack:
         with clock.phase("executor"):
             few = _count(session, node) <= _FEW
-            running = stack.enter_context(executor_of(executor, work=0 if few else None))
+            found = executor_of(executor, work=0 if few else None, phase=clock.phase)
+            running = stack.enter_context(found)
         seen = (storage, layout.snapshot(session.snapshot.id))
         check_before_first(
             running, ClusterNeeds(read=(seen,)) if dry_run else ClusterNeeds(written=(storage,))

@@ -164,7 +164,8 @@ def plan_asked(
         scan = request.scan(files, bad=allowed)
         stack.enter_context(job_tags(scan.catalog.url))
         clock.kept = "" if asked.catalog is None else scan.catalog.url
-        running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
+        found = executor_of(asked.executor, work=work_of(files), phase=clock.phase)
+        running = stack.enter_context(found)
         check_before_first(running, ClusterNeeds.of(files, scan.catalog))
         read = None if asked.listed is None else asked.listed.closed
         if read is None:

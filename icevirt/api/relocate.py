@@ -344,7 +344,8 @@ class _RelocateWork:
         """Return what runs tasks; by default this process, where they are few."""
         if self.running is None:
             with self.clock.phase("executor"):
-                self.running = self.stack.enter_context(executor_of(self.executor, work=work))
+                found = executor_of(self.executor, work=work, phase=self.clock.phase)
+                self.running = self.stack.enter_context(found)
         return self.running
 
     def _compare_copies(self, base: Snapshot, copies: Copies) -> frozenset[SourceFile]:

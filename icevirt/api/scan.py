@@ -165,7 +165,8 @@ def scan_files(
             limits=limits,
         )
         with clock.phase("executor"):
-            running = kept.enter_context(executor_of(executor, work=work_of(files)))
+            found = executor_of(executor, work=work_of(files), phase=clock.phase)
+            running = kept.enter_context(found)
             check_before_first(running, ClusterNeeds.of(files, storage))
         clock.kept = storage.url
         with clock.phase("scan"):

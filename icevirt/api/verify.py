@@ -235,7 +235,8 @@ def _verify(
         size = work.total if full else wanted
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
         with clock.phase("executor"):
-            running = stack.enter_context(executor_of(executor, work=0 if is_small else None))
+            chosen = executor_of(executor, work=0 if is_small else None, phase=clock.phase)
+            running = stack.enter_context(chosen)
         path = layout.snapshot(session.snapshot.id)
         check_before_first(running, ClusterNeeds(read=((storage, path),)))
         _refuse_unauthorized(session, access, work, running)

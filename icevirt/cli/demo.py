@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icevirt.cli.options import OutputOption
+from icevirt.cli.options import ExecutorOption, ExecutorWord, OutputOption, running_on
 from icevirt.cli.output import CommandResult, Output, progress
 from icevirt.errors import refuse_missing
 
@@ -68,17 +68,14 @@ def demo(
     repo: Annotated[
         str, typer.Argument(help="Where the repository goes; an earlier demo is replaced.")
     ] = "icevirt-demo",
+    executor: ExecutorOption = ExecutorWord.auto,
     output: OutputOption = Output.text,
 ) -> CommandResult:
     """Build a virtual dataset over real ocean-model files, open it, and compute with it."""
     import icevirt
 
     files = sample_files()
-    with refuse_missing("icevirt demo", extra="demo"):
-        from icevirt.execution.selection import default_executor
-
-    # on Spark, although the files are few: it shows that the installation is complete
-    with default_executor("spark"), progress(quiet=output is Output.json) as listener:
+    with running_on(executor), progress(quiet=output is Output.json) as listener:
         report = icevirt.build(
             files,
             repo,

@@ -29,11 +29,20 @@ from icevirt.archive.options import (
     declare,
     spell_options,
 )
-from icevirt.cli.options import NOTATIONS, Notation, OutputOption, Quiet, ReportOption
+from icevirt.cli.options import (
+    NOTATIONS,
+    ExecutorOption,
+    ExecutorWord,
+    Notation,
+    OutputOption,
+    Quiet,
+    ReportOption,
+    running_on,
+)
 from icevirt.cli.output import REFUSED, CommandResult, Output, progress, show, show_error
 from icevirt.errors import Fix, InvalidInputError
 
-_ONLY_IN_PYTHON = ("executor", "progress", "store")
+_OTHERWISE = ("executor", "progress", "store")  # parameters that are no options as they are
 _OBJECT = "_options"  # how parameters end that take an option object
 _AUTHORIZATION = "authorize_virtual_chunk_access"  # which is --authorize on a command line
 
@@ -95,13 +104,17 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
     function = _function_of(command.function)
     text, texts = texts_of(function)
     known = inspect.signature(function).parameters
-    names = [name for name in known if name not in _ONLY_IN_PYTHON and not name.endswith(_OBJECT)]
+    names = [name for name in known if name not in _OTHERWISE and not name.endswith(_OBJECT)]
     values = [_CommandParameter.of(known[name], function, command) for name in names]
     values.sort(key=lambda each: (*command.arguments, each.name).index(each.name))
     objects, options = _objects_of([name for name in known if name.endswith(_OBJECT)], command)
     spoken = {each.name: max(each.flags, key=len) for each in values if each.flags}
 
     def run(**given: Any) -> CommandResult:
+        with running_on(given.pop("executor", ExecutorWord.auto)):
+            return run_here(**given)
+
+    def run_here(**given: Any) -> CommandResult:
         shown = {"output": given.pop("output"), "quiet": given.pop("quiet", False)}
         page, yes, ctx = (given.pop(name, None) for name in ("report", "yes", "ctx"))
         asked = {name: given.pop(name) for name in (*command.first, *command.more)}
@@ -131,6 +144,7 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
         **command.more,
         **({"yes": (Yes, False)} if command.is_confirmed else {}),
         **({"report": (ReportOption, None)} if command.has_page else {}),
+        **({"executor": (ExecutorOption, ExecutorWord.auto)} if "executor" in known else {}),
         "output": (OutputOption, Output.text),
         **({"quiet": (Quiet, False)} if "progress" in known else {}),
     }

@@ -102,8 +102,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("--access", "--authorize", "--allow-references-to", "--trust-recipe", "--publish-as"),
         *("--container", "--anonymous", "--region", "--endpoint", "--profile"),
     ),
-    "Limits": (
-        *("--max-bad-files", "--max-vanished", "--file-timeout", "--file-memory"),
+    "Execution and limits": (
+        *("--executor", "--max-bad-files", "--max-vanished", "--file-timeout", "--file-memory"),
         *("--max-native-bytes", "--max-native-bytes-per-file"),
     ),
     "Repository": (

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from icevirt.cli.output import Output, writable_file
+from icevirt.errors import refuse_missing
 
 SOURCES = (
     "Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines, Parquet,"
@@ -278,6 +281,39 @@ ReportOption = Annotated[
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")
 ]
+
+
+class ExecutorWord(StrEnum):
+    """Where the tasks of a command run."""
+
+    auto = "auto"
+    in_process = "in-process"
+    processes = "processes"
+    spark = "spark"
+
+
+ExecutorOption = Annotated[
+    ExecutorWord,
+    typer.Option(
+        "--executor",
+        help="Where tasks run. auto: on the Spark that the command was submitted to, else in"
+        " processes of this machine, and in this process where the work is small. spark starts"
+        " Spark on this machine where none was submitted to.",
+    ),
+]
+
+
+@contextmanager
+def running_on(word: ExecutorWord) -> Iterator[None]:
+    """Run what is called in the block on what --executor names."""
+    if word is ExecutorWord.auto:
+        yield
+        return
+    with refuse_missing(f"--executor {word}"):
+        from icevirt.execution.selection import ExecutorChoice, default_executor
+    with default_executor(cast("ExecutorChoice", word.value)):
+        yield
+
 
 RecipeFile = Annotated[
     str | None,

@@ -1,14 +1,15 @@
-"""Choose the executor: the caller's choice, the active session, or what suits the work.
+"""Choose the executor: the caller's choice, the active session, or processes of this machine.
 
 This is the only place that decides. A Spark session that was passed or found is used as it is,
-neither configured nor stopped; what is started here ends with the block.
+neither configured nor stopped; what is started here ends with the block. Spark is started only
+where the caller asks for it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -37,9 +38,6 @@ this machine; "in-process" for this one; an executor, which the caller closes; N
 decide.
 """
 
-FEW_FILES = 5000
-"""Largest number of files built in local processes when there is no Spark session."""
-
 LARGE = 1 << 26
 """Bytes of a file that count as another file."""
 
@@ -66,13 +64,19 @@ def work_of(files: SourceFiles) -> int:
 
 
 @contextmanager
-def executor_of(choice: ExecutorChoice = None, *, work: int | None = None) -> Iterator[Executor]:
+def executor_of(
+    choice: ExecutorChoice = None,
+    *,
+    work: int | None = None,
+    phase: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> Iterator[Executor]:
     """Yield the executor that runs tasks.
 
     Args:
         choice: What the caller passed.
         work: How many usual files would be as much work; 0 where it is done before a process has
-            started, None where it is unknown or much.
+            started, None where it is unknown.
+        phase: Enters a phase of the call, by its name, while Spark starts.
 
     Raises:
         InvalidInputError: ``choice`` is none of the above.
@@ -92,21 +96,20 @@ def executor_of(choice: ExecutorChoice = None, *, work: int | None = None) -> It
             do=f"Pass {', '.join(map(repr, _WORDS))}, or a Spark session.",
             executor=choice if isinstance(choice, str) else type(choice).__name__,
         )
-    made = _make(choice, work)
+    made = _make(choice, work, phase)
     try:
         yield made
     finally:
         made.close()
 
 
-def prepare_for(choice: ExecutorChoice, sources: object) -> None:
-    """Let child processes be prepared where they will probably run tasks of these sources.
+def prepare_for(choice: ExecutorChoice) -> None:
+    """Let child processes be prepared where they will probably run tasks.
 
     What they import takes longer than listing the files, which happens meanwhile.
     """
     word = _default.get() if choice is None else choice
-    many = isinstance(sources, Sized) and not isinstance(sources, str) and len(sources) > FEW_FILES
-    if word == "processes" or (word is None and not many and not _may_be_running()):
+    if word == "processes" or (word is None and not _may_be_running()):
         server()
 
 
@@ -114,12 +117,12 @@ def suitable(work: int | None, *, has_session: bool) -> str:
     """Return the word of the executor that suits the work, where the caller named none."""
     if work == 0:
         return "in-process"
-    if has_session or work is None or work > FEW_FILES:
-        return "spark"
-    return "processes"
+    return "spark" if has_session else "processes"
 
 
-def _make(word: str | None, work: int | None) -> Executor:
+def _make(
+    word: str | None, work: int | None, phase: Callable[[str], AbstractContextManager[object]]
+) -> Executor:
     """Return an executor by its word; None chooses."""
     running = None
     if word == "spark" or (word is None and work != 0 and _may_be_running()):
@@ -133,7 +136,8 @@ def _make(word: str | None, work: int | None) -> Executor:
         case _ if running is not None:
             return SparkExecutor(running)
         case _:
-            return SparkExecutor(local_session(), ending=stop)
+            with phase("starting Spark"):
+                return SparkExecutor(local_session(), ending=stop)
 
 
 def _may_be_running() -> bool:

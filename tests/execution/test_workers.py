@@ -1,10 +1,12 @@
 """What tasks run on where there are few files: processes that die, hang and fail as Spark's do."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,10 @@ import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.errors import FormatError, InvalidInputError, SparkJobError
+from icevirt.execution import selection
 from icevirt.execution.executor import usable_cores
-from icevirt.execution.local_executors import ProcessExecutor
+from icevirt.execution.local_executors import InProcessExecutor, ProcessExecutor
 from icevirt.execution.selection import (
-    FEW_FILES,
     LARGE,
     default_executor,
     executor_of,
@@ -198,14 +200,12 @@ def test_processes_are_prepared_once_before_files_are_listed_and_nothing_imports
 
 def test_an_executor_suits_the_work():
     small, large = (SourceFile(url="file:///f", size=n, last_modified=0) for n in (9, LARGE))
-    for files in ([small], [small] * FEW_FILES, [large] * (FEW_FILES // 2)):
-        assert suitable(work_of(SourceFiles(files)), has_session=False) == "processes"
-    for files in ([small] * (FEW_FILES + 1), [large] * (FEW_FILES // 2 + 1)):
-        assert suitable(work_of(SourceFiles(files)), has_session=False) == "spark"
-    assert suitable(None, has_session=False) == "spark"
-    assert suitable(1, has_session=True) == "spark"
-    assert suitable(0, has_session=True) == "in-process"
-    for work, count in ((None, usable_cores()), (1, 1), (FEW_FILES, usable_cores())):
+    assert work_of(SourceFiles([small, large])) == 3
+    for work in (1, 1_000_000, None):
+        assert suitable(work, has_session=False) == "processes"
+        assert suitable(work, has_session=True) == "spark"
+    assert suitable(0, has_session=True) == suitable(0, has_session=False) == "in-process"
+    for work, count in ((None, usable_cores()), (1, 1), (1_000_000, usable_cores())):
         with executor_of("processes", work=work) as found:
             assert found.parallelism == count
 
@@ -253,3 +253,39 @@ def test_rows_go_to_their_tasks_without_spark(word):
         with pytest.raises(FormatError, match="damaged"):
             executor.shuffle(sends, [7, -1], received, "abc")
         assert executor.run(str, [1]) == ["1"]
+
+
+def test_a_command_runs_where_it_is_told_to(tmp_path):
+    """Spark is started by its word alone, and the bar says so."""
+    files = [str(path) for path in write_days(tmp_path, 3)]
+    said = {}
+    for word in ("auto", "in-process", "processes"):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "icevirt", "build", *files, str(tmp_path / word)),
+                *("--concat-dim", "time", "--executor", word, "-o", "json"),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said[word] = json.loads(done.stdout)["executor"]
+    assert said == {"auto": "processes", "in-process": "in-process", "processes": "processes"}
+
+
+def test_starting_spark_is_a_phase(monkeypatch):
+    phases = []
+
+    @contextmanager
+    def phase(name):
+        phases.append(name)
+        yield
+
+    monkeypatch.setattr(selection, "running_session", lambda: None)
+    monkeypatch.setattr(selection, "local_session", lambda: pytest.fail("no session was asked for"))
+    with executor_of(work=7, phase=phase):
+        assert phases == []
+    monkeypatch.setattr(selection, "local_session", object)
+    monkeypatch.setattr(selection, "SparkExecutor", lambda *_, **__: InProcessExecutor())
+    with executor_of("spark", phase=phase):
+        assert phases == ["starting Spark"]

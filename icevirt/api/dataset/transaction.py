@@ -113,7 +113,7 @@ class ExecutorStarter:
         """
         if self._started is None:
             with self._clock.phase("executor"):
-                found = executor_of(self._choice, work=work_of(files))
+                found = executor_of(self._choice, work=work_of(files), phase=self._clock.phase)
                 self._started = self._stack.enter_context(found)
             check_before_first(self._started, ClusterNeeds.of(files, *written))
         return self._started

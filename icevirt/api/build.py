@@ -53,7 +53,7 @@ def build(
     executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildReport:
-    """Scan files on Spark and commit them as one virtual dataset.
+    """Scan files in parallel and commit them as one virtual dataset.
 
     Args:
         sources: Globs, directories, paths and URLs of files, and lists of them: ``"@list.csv"``,
@@ -84,8 +84,7 @@ def build(
             environment decides. Settings of a store are persisted for readers, in the container of
             the prefix; credentials are not.
         executor: What runs tasks: a Spark session, or "spark", "processes" (of this machine) or
-            "in-process"; by default the active session, else processes for few files, else a local
-            session.
+            "in-process"; by default the active session, else processes.
         progress: Called with every step of the long phases.
 
     Raises:

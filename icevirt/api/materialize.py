@@ -50,7 +50,7 @@ from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
-_FEW = 200  # chunks, that are stored faster than Spark starts
+_FEW = 200  # chunks, that are stored faster than processes start
 
 
 def materialize(
@@ -92,7 +92,7 @@ def materialize(
         message: The commit message.
         dry_run: Only say what would be read and stored.
         executor: What runs tasks, as for `build`; by default this process where there is little to
-            do, else the active session, or a local one for this call.
+            do, else the active session of Spark, or processes of this machine.
         progress: Called with every step of the long phases.
 
     Raises:
@@ -165,9 +165,8 @@ def materialize(
         refuse_unreadable(session, node, access)
     with long_running("materialize", clock), job_tags(storage.url), ExitStack() as stack:
         with clock.phase("executor"):
-            few = _count(session, node) <= _FEW
-            found = executor_of(executor, work=0 if few else None, phase=clock.phase)
-            running = stack.enter_context(found)
+            work_size = 0 if _count(session, node) <= _FEW else None
+            running = stack.enter_context(executor_of(executor, work=work_size, phase=clock.phase))
         seen = (storage, layout.snapshot(session.snapshot.id))
         check_before_first(
             running, ClusterNeeds(read=(seen,)) if dry_run else ClusterNeeds(written=(storage,))

@@ -57,7 +57,7 @@ def plan(
     executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
-    """Scan files on Spark and say what `build` would make of them; nothing is written elsewhere.
+    """Scan files in parallel and say what `build` would make of them; nothing is written elsewhere.
 
     Arguments and errors are as for `build`. With ``catalog`` the scan is kept in that directory,
     and a build with the same one does not scan again. With ``repo``, the plan's ``difference`` says

@@ -112,7 +112,7 @@ def relocate(
         dry_run: Only say what would change. No file is looked at.
         seed: Of the sample; by default another one each time. It is in the report.
         executor: What runs tasks, as for `build`; by default this process where there is little to
-            do, else the active session, or a local one for this call.
+            do, else the active session of Spark, or processes of this machine.
         progress: Called with every step of the long phases.
 
     Raises:

@@ -116,7 +116,7 @@ def scan_files(
     executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> ScannedArchive:
-    """Scan many files on Spark into a catalog, from which builds start.
+    """Scan many files in parallel into a catalog, from which builds start.
 
     What the catalog describes already is not scanned again, so a scan that was killed goes on where
     it was. Builds may combine the files in any way: a catalog belongs to its ``scan_options``, and

@@ -100,7 +100,7 @@ def verify(
             machine, else each file's content decides.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
         executor: What runs tasks, as for `build`; by default this process where there is little to
-            do, else the active session, or a local one for this call.
+            do, else the active session of Spark, or processes of this machine.
         progress: Called with every step of the long phases.
 
     Raises:
@@ -235,8 +235,8 @@ def _verify(
         size = work.total if full else wanted
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
         with clock.phase("executor"):
-            chosen = executor_of(executor, work=0 if is_small else None, phase=clock.phase)
-            running = stack.enter_context(chosen)
+            made = executor_of(executor, work=0 if is_small else None, phase=clock.phase)
+            running = stack.enter_context(made)
         path = layout.snapshot(session.snapshot.id)
         check_before_first(running, ClusterNeeds(read=((storage, path),)))
         _refuse_unauthorized(session, access, work, running)

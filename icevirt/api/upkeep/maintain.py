@@ -108,7 +108,7 @@ def maintain(
             written to its folder of icevirt all the same, and deleted; for a window, scans of files
             that it lacks.
         executor: What reads manifests and deletes chunks, as for `icevirt.build`; by default this
-            process where there is little to do, else the active session, or a local one.
+            process where there is little to do, else the active session of Spark, or processes.
         progress: Called with every step of the long phases.
 
     Raises:

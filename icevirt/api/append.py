@@ -75,9 +75,11 @@ from icevirt.planning.remedies import build_fix, of_arguments, together
 from icevirt.remedy_notation import join, write_code, write_remedy
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
+from icevirt.threads import Threads
 
 _ON_CHANGED = ("refuse", "replace", "keep")
 _SHOWN = 5  # files in a message
+_LOOKS = 2  # that need nothing of the repository, at once with the first at it
 
 
 def append(
@@ -167,6 +169,9 @@ def append(
         with clock.phase("list"):
             asset = call.go_on({}).choices.scan.asset
             inputs = None if _is_empty(files) else Inputs(files, asset=asset)
+        looks = stack.enter_context(Threads(_LOOKS, "icevirt-look"))
+        if inputs is not None:
+            inputs.begin(looks)
 
         def places() -> tuple[str, ...]:
             return () if inputs is None else places_named(files, inputs)
@@ -177,7 +182,7 @@ def append(
         check = SnapshotVerification.of(commit, storage, places=below, starter=starter, clock=clock)
 
         def attempt(number: int) -> AppendReport:
-            return _append_once(call, inputs, check, starter, clock, is_again=number > 0)
+            return _append_once(call, inputs, check, starter, clock, looks, is_again=number > 0)
 
         report = add_notes(until_alone("append", attempt, call.is_lost), check)
         remember_places(storage.url, places())
@@ -317,18 +322,23 @@ def _is_empty(files: Any) -> bool:
     return len(files) == 0
 
 
-def _append_once(
+def _append_once(  # noqa: PLR0917 - an append, and what it stands on
     call: _Call,
     inputs: Inputs | None,
     check: SnapshotVerification | None,
     starter: ExecutorStarter,
     clock: Clock,
+    looks: Threads,
     *,
     is_again: bool,
 ) -> AppendReport:
     with clock.phase("list"):
         dataset = Dataset.look(
-            call.storage, branch=call.commit.branch, group=call.group, catalog=call.catalog
+            call.storage,
+            branch=call.commit.branch,
+            group=call.group,
+            catalog=call.catalog,
+            pool=looks,
         )
         target, record = dataset.target, dataset.record
         if not record:

@@ -50,6 +50,8 @@ _SHARED = 64 << 10  # bytes of blocks up to which arrays share a row group
 _SMALL = 1 << 20  # bytes of decoded columns up to which all arrays of a part are read at once
 _TOGETHER = 8 << 20  # bytes of decoded columns of small parts that are read at a time
 _BUDGET = 48 << 20  # bytes of encoded parts that a reader keeps
+_PLAIN = 16 << 10  # bytes of blocks that are not worth compressing in memory
+_TABLE = 4 << 10  # bytes that a table takes beside its columns
 _PART = "part"
 _METADATA = 8  # bytes that one of the encoded metadata takes in memory
 _COLUMNS = tuple(column.name for column in fields(PackedBlock))
@@ -176,9 +178,12 @@ class RefsReader:
             size += tables[-1].nbytes
         parts = {name: number for number, name in enumerate(names[: len(tables)])}
         table = pa.concat_tables(tables).combine_chunks()
+        rows = defaultdict[str, list[int]](list)
+        for row, each in enumerate(one_array(table["path"]).to_pylist()):
+            rows[each].append(row)
         for each in sorted(self._expected - {path}):
-            self._cache.put(each, parts, of_array(table, each))
-        return len(parts), BlockBatch.of(parts, of_array(table, path))
+            self._cache.put(each, parts, _rows_in(table, rows[each]))
+        return len(parts), BlockBatch.of(parts, _rows_in(table, rows[path]))
 
     def _part(self, name: str) -> _Part:
         if name not in self._parts:
@@ -335,11 +340,15 @@ def number_rows(table: Any, part: int) -> Any:
 def of_array(table: Any, path: str) -> Any:
     """Return the blocks of one array; Arrow's own comparison would import pandas."""
     rows = [row for row, each in enumerate(one_array(table["path"]).to_pylist()) if each == path]
+    return _rows_in(table, rows)
+
+
+def _rows_in(table: Any, rows: Sequence[int]) -> Any:
     return table if len(rows) == len(table) else rows_of(table, np.array(rows, np.int64))
 
 
-type _Kept = tuple[Mapping[str, int], Any]
-"""Parts, and a buffer of Arrow: the blocks of one array in them."""
+type _Kept = tuple[Mapping[str, int], Any, int]
+"""Parts, the blocks of one array in them, and bytes: a table if it is small, or a buffer of it."""
 
 
 class ReferenceCache:
@@ -352,6 +361,7 @@ class ReferenceCache:
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._kept: dict[str, dict[str, _Kept]] = {}  # by array and part
+        self._size = 0  # of all of it, at most
 
     def keep_only(self, paths: Collection[str]) -> None:
         """Let go of all but some arrays."""
@@ -359,14 +369,20 @@ class ReferenceCache:
 
     def put(self, path: str, parts: Mapping[str, int], table: Any) -> None:
         """Keep the blocks of an array in some parts, if there is room; else they are read again."""
-        sink = pa.BufferOutputStream()
-        how = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-        with pa.ipc.new_stream(sink, table.schema, options=how) as writer:
-            writer.write_table(table.combine_chunks())
-        kept: _Kept = parts, sink.getvalue()
-        batches = {id(each): each for held in self._kept.values() for each in held.values()}
-        if sum(raw.size for _, raw in [kept, *batches.values()]) <= self._budget:
-            self._kept.setdefault(path, {}).update(dict.fromkeys(parts, kept))
+        held, size = table, table.nbytes + _TABLE
+        if size > _PLAIN:
+            sink = pa.BufferOutputStream()
+            how = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+            with pa.ipc.new_stream(sink, table.schema, options=how) as writer:
+                writer.write_table(table.combine_chunks())
+            held = sink.getvalue()
+            size = held.size
+        if self._size + size > self._budget:  # some may have made room
+            there = {id(each): each for held in self._kept.values() for each in held.values()}
+            self._size = sum(each for _, _, each in there.values())
+        if self._size + size <= self._budget:
+            self._size += size
+            self._kept.setdefault(path, {}).update(dict.fromkeys(parts, (parts, held, size)))
 
     def holds(self, path: str, part: str) -> bool:
         """Say whether the blocks of an array in a part are kept."""
@@ -374,7 +390,9 @@ class ReferenceCache:
 
     def load(self, path: str, part: str) -> BlockBatch:
         """Return the batch that holds the blocks of an array in a part."""
-        parts, raw = self._kept[path][part]
+        parts, held, _ = self._kept[path][part]
+        if isinstance(held, pa.Table):
+            return BlockBatch.of(parts, held)
         how = pa.ipc.IpcReadOptions(use_threads=False)
-        with pa.ipc.open_stream(raw, options=how) as reader:
+        with pa.ipc.open_stream(held, options=how) as reader:
             return BlockBatch.of(parts, reader.read_all())

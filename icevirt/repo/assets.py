@@ -49,6 +49,7 @@ class Assets:
         content_addressed: Name chunks by their content, so that equal ones are stored once.
         compares: Compare chunks and manifests with their names when they are read, where a name
             covers the content: what is read is written again, under another name.
+        cache: Holds decoded objects, where that is to outlive these assets.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Assets:
         spec_version: int = 2,
         content_addressed: bool = False,
         compares: bool = False,
+        cache: Cache | None = None,
     ) -> None:
         self.storage = storage
         self.compares = compares
@@ -71,7 +73,7 @@ class Assets:
         self._manifests = manifests
         self._cache_bytes = cache_bytes
         searched = cache_bytes // 4
-        self._cache = Cache(cache_bytes - searched)
+        self._cache = cache or Cache(cache_bytes - searched)
         self._chunks = Cache(chunk_cache_bytes)
         self.lookup = ManifestLookup(
             self._cache, searched, opened=self._open_manifest, decoded=self.read_manifest

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Self
 from urllib.parse import unquote
@@ -32,13 +32,19 @@ from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
 from icevirt.objects.locations import check_remote
 from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource, local_file
+from icevirt.objects.source_access import carrying
 from icevirt.objects.source_lists.listing import find_changes
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.contract import ByteSource
+from icevirt.threads import Threads
 
 _FILE = "file://"
 _OPEN = 16  # files kept open
 _SHOWN = 5  # names in a message
+
+
+type Opening = Callable[[], OpenedSource | None]
+"""Opens a file; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +141,13 @@ class Elsewhere:
             return LocalSource(local_path(url))
         except NotFoundError:
             return None
+
+    def sources(self, names: Sequence[str]) -> list[Opening]:
+        """Return what opens each of some files as `source` does; servers are asked at once."""
+        if not self._is_far:
+            return [partial(self.source, name) for name in names]
+        with Threads(len(names), "icevirt-beside") as pool:
+            return [pool.submit(carrying(self.source), name).result for name in names]
 
     def readable(self, locations: Locations) -> bool:
         """Say whether `read` can read all of these."""

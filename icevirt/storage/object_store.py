@@ -176,9 +176,9 @@ class ObjectReading:
 
         General-purpose buckets of all providers list by name.
         """
-        prefix = prefix.strip("/")
+        is_folder, prefix = prefix.endswith("/"), prefix.strip("/")
         start = self._key(prefix) if prefix else self._prefix
-        found = False
+        found = is_folder
         for page in self._pages(start, _PAGE, self._key(after) if after else None):
             found = True
             infos = (self._info(meta) for meta in page)

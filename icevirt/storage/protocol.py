@@ -92,6 +92,7 @@ class Storage(Protocol):
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects whose path begins with ``prefix``, a whole number of segments.
 
+        With a slash at its end it is no object itself, which spares servers a question.
         With ``after``, a path: only those that sort behind it, in this order.
         """
 
@@ -203,7 +204,7 @@ class Below(NamedTuple):
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects under the prefix, with paths relative to it."""
         behind = {"after": self.prefix + after} if after else {}
-        for info in self.storage.list((self.prefix + prefix).rstrip("/"), **behind):
+        for info in self.storage.list(self.prefix + prefix, **behind):
             yield info._replace(path=info.path.removeprefix(self.prefix))
 
     def delete(self, path: str) -> None:

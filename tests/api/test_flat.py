@@ -1,6 +1,9 @@
 """An append behind the last step looks at nothing else, and makes what one build of all files makes."""
 
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +37,7 @@ from icevirt.catalog.part_copies import fold_parts
 from icevirt.catalog.parts import complete_parts
 from icevirt.planning import lengthened
 from icevirt.planning.combine import plan_variable
+from icevirt.repo import kept_objects
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
@@ -85,31 +89,82 @@ def asked(monkeypatch):
 
 
 @pytest.mark.ci
-def test_what_an_append_asks_for_does_not_follow_the_size_of_the_dataset(tmp_path, asked):
-    """Nor is a list of manifests, of parts of the catalog or of files read."""
-    days = write_days(tmp_path / "days", 14)
+@pytest.mark.parametrize("who", ["the process that appended before", "another one"])
+def test_what_an_append_asks_for_does_not_follow_the_size_of_the_dataset(who, tmp_path, asked):
+    """Nor is a list of manifests, of parts of the catalog or of files read.
+
+    What a process wrote itself it does not read at all.
+    """
+    days, is_another = write_days(tmp_path / "days", 14), who == "another one"
     found = []
     for first in (2, 12):
         repo = str(tmp_path / f"repo{first}")
         icevirt.append(days[:first], repo, concat_dim="time")
         flat(days[first], repo)
         asked.clear()
+        if is_another:
+            kept_objects.cache_of.cache_clear()
         flat(days[first + 1], repo)
         found.append(dict(asked))
     lists = [{key for key in each if key[1] == "icevirt/listings"} for each in found]
     for each, more in zip(found, lists, strict=True):  # short lists are joined now and then
         assert sum(each.pop(key) for key in more) <= 3
-        each.pop(("get_range", "icevirt/known"))
+        each.pop(("get_range", "icevirt/known"), 0)
     assert found[0] == found[1]
-    assert asked["get", "manifests"] == asked["put", "manifests"] == 1  # for all arrays
-    assert asked["get", "snapshots"] == asked["put", "snapshots"] == 1
+    assert asked["put", "manifests"] == asked["put", "snapshots"] == 1  # for all arrays
+    assert asked["get", "manifests"] == asked["get", "snapshots"] == is_another
     assert not asked["get", "icevirt/catalog"]
     listed = {path for call, path in asked if call == "list"}
     assert listed == {"icevirt/excluded"}  # clocks were compared by the append before
-    assert sum(asked.values()) <= 25
+    assert sum(asked.values()) <= (23 if is_another else 14)
+    read = {path for call, path in asked if call.startswith("get")}
+    assert is_another or not read  # beside `repo`
     asked.clear()
+    kept_objects.cache_of.cache_clear()
     assert icevirt.append(days, repo).already_built
-    assert {path for _, path in asked} == {"icevirt/tails", "icevirt/known"}  # beside `repo`
+    assert {path for _, path in asked} == {"icevirt/tails", "icevirt/known", "icevirt/excluded"}
+
+
+@pytest.mark.ci
+def test_an_append_waits_for_few_answers_one_after_the_other(tmp_path, monkeypatch):
+    """Of `repo`, scans, what a commit refers to, and `repo` again; others come meanwhile."""
+    days, repo, spans = write_days(tmp_path / "days", 6), str(tmp_path / "repo"), []
+    inside = set[int]()  # threads whose call makes others of its own
+
+    def slow(name):
+        before = getattr(LocalStorage, name)
+
+        def call(self, path="", *args, after=(), **kwargs):
+            if threading.get_ident() in inside:
+                return before(self, path, *args, **kwargs)
+            with ThreadPoolExecutor(8) as pool:  # as to a bucket
+                [*pool.map(self.put, after, dict(after).values())]
+            begin = time.monotonic()
+            inside.add(threading.get_ident())
+            time.sleep(0.08)
+            try:
+                return before(self, path, *args, **kwargs)
+            finally:
+                inside.remove(threading.get_ident())
+                spans.append((begin, time.monotonic(), f"{name} {path}"))
+
+        monkeypatch.setattr(LocalStorage, name, call)
+
+    icevirt.append(days[:2], repo, concat_dim="time")
+    flat(days[2], repo)
+    for name in ("get", "get_range", "get_versioned", "put", "put_if"):
+        slow(name)
+    found = []
+    for day in days[3:]:
+        spans.clear()
+        flat(day, repo)
+        chain, free = [], 0.0
+        for begin, end, what in sorted(spans, key=lambda each: each[1]):
+            if begin >= free:
+                chain.append(what)
+                free = end
+        found.append(chain)
+    assert min(map(len, found)) <= 5, found
 
 
 def test_coordinates_grow_in_chunks_as_one_build_cuts_them(days, repo, tmp_path, monkeypatch):

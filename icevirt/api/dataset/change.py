@@ -7,6 +7,7 @@ adds files to nothing, `append` adds and replaces, `update` and windows remove, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -180,22 +181,32 @@ class Dataset:
     target: Target
     record: Mapping[str, Any]  # empty where no build made the group
     catalog: Storage  # of its scans
+    exclusions: Future[frozenset[str]] | None = None  # under way; None: not yet
 
     @classmethod
     def look(
-        cls, storage: Storage, *, branch: str, group: str, catalog: Storage | None = None
+        cls,
+        storage: Storage,
+        *,
+        branch: str,
+        group: str,
+        catalog: Storage | None = None,
+        pool: Executor | None = None,
     ) -> Dataset:
-        """Look at a group.
+        """Look at a group, and where there is a pool at which files it excludes.
 
         Raises:
             InvalidInputError: Its files moved since it was built.
         """
+        exclusions = None
+        if pool is not None:
+            exclusions = pool.submit(find_excluded, storage, branch=branch, group=group)
         target = Target.look(storage, branch=branch, group=group, mode="w")
         record = target.last_record()
         if record is not None:
             target.refuse_left_behind(record)
         catalog = Below(storage, CATALOG) if catalog is None else catalog
-        return cls(target=target, record=record or {}, catalog=catalog)
+        return cls(target=target, record=record or {}, catalog=catalog, exclusions=exclusions)
 
     @cached_property
     def listing(self) -> FileListing:
@@ -220,6 +231,8 @@ class Dataset:
     @cached_property
     def excluded(self) -> frozenset[str]:
         """URLs of files that must not be added."""
+        if self.exclusions is not None:
+            return self.exclusions.result()
         target = self.target
         return find_excluded(target.storage, branch=target.branch, group=target.group)
 

@@ -25,6 +25,7 @@ from icevirt.errors import (
 from icevirt.objects.answers import change
 from icevirt.planning.records import BUILD_ID
 from icevirt.planning.remedies import build_fix
+from icevirt.repo.kept_objects import KeptObjects
 from icevirt.repo.layout import WORK
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Below, Storage
@@ -182,7 +183,7 @@ def compare_by_index(
     ends = [begin for _, begin in pieces[1:]] + [count]
     counts = [(name, end - begin) for (name, begin), end in zip(pieces, ends, strict=True)]
     try:
-        found = look_up(Below(storage, f"{WORK[0]}/"), counts, given)
+        found = look_up(KeptObjects(storage, f"{WORK[0]}/"), counts, given)
     except (ObjectNotFoundError, StorageError, FormatError):
         return None
     if Known.perhaps_changed in found:

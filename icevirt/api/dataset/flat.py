@@ -28,13 +28,14 @@ from icevirt.api.dataset.end_plan import (
 )
 from icevirt.api.dataset.planning import plan_ends
 from icevirt.api.dataset.records import keep_recipe
-from icevirt.api.dataset.replacing import carry_record, find_kept, keep_made, rules_in
+from icevirt.api.dataset.replacing import carry_record, describe_made, find_kept, rules_in
 from icevirt.api.dataset.reports import report_on, summarize_array
 from icevirt.api.dataset.stored_tail import ManifestReads, StoredTail, StoredVariables, store_tail
 from icevirt.api.dataset.tail import (
     TailState,
     describe_ends,
     ends_of,
+    keep_tail,
     name_of,
     pack,
     path_of_tail,
@@ -69,8 +70,8 @@ from icevirt.planning.twins import is_twin, with_twins
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
+from icevirt.repo.kept_objects import KeptObjects, cache_of
 from icevirt.repo.layout import WORK
-from icevirt.storage.protocol import Below
 from icevirt.threads import Threads
 from icevirt.versioning.merge.kept_nodes import read_planned_attributes
 from icevirt.versioning.repo_updates import as_json
@@ -168,9 +169,10 @@ def _begin(
     with clock.phase("list"):
         borrowed = borrow(request, new, scratch) if scanned_before else frozenset[str]()
     encoding = ManifestEncoding.of_config(target.config.document)
-    assets = Assets(target.storage, manifests=encoding, compares=True)
+    kept = cache_of(target.storage.url)
+    assets = Assets(target.storage, manifests=encoding, compares=True, cache=kept)
     with Threads(_AT_ONCE, "icevirt-append") as pool:
-        reads = ManifestReads(assets, pool)
+        reads = ManifestReads(assets, pool, kept)
         if state.hot:
             reads.of([ObjectId12.parse(state.hot)])
         yield Appending(
@@ -203,7 +205,7 @@ def _read_tip(target: Target, assets: Assets, state: TailState, reads: ManifestR
 def _append(job: Appending) -> BuildReport:
     """Scan, plan, write and commit."""
     state, storage, clock = job.state, job.target.storage, job.clock
-    work = Below(storage, f"{WORK[0]}/")
+    work = KeptObjects(storage, f"{WORK[0]}/")
     growing = job.pool.submit(grow_listing, work, state.pieces, state.files, job.new)
     with clock.phase("scan"):
         scan = scan_of(job)
@@ -257,13 +259,17 @@ def _append(job: Appending) -> BuildReport:
         )
     grown = _Grown(job=job, facts=facts, plan=plan, growth=growth, tail=stored, edited=edited)
     with clock.phase("commit"):
-        raw = pack(grown.next_state(listing.pieces))
-        writes += [*stored.writes, job.pool.submit(storage.put, path_of_tail(name_of(raw)), raw)]
+        state = grown.next_state(listing.pieces)
+        raw = pack(state)
+        name = name_of(raw)
         own = {each.node.id for each in grown.variables}
         count = sum(len(table) for key, table in added.references if key in own)
-        record = grown.record(tail=name_of(raw), listing=listing.pieces[-1][0], references=count)
-        writes += grown.keep_made(record)
-        snapshot_id = grown.commit(containers, record, writes)
+        record = grown.record(tail=name, listing=listing.pieces[-1][0], references=count)
+        path, made = grown.describe_made(record)
+        objects = {**stored.objects, path_of_tail(name): raw, path: made}
+        writes += [stored.listed, *grown.keep_recipe()]
+        snapshot_id = grown.commit(containers, record, objects, writes)
+        keep_tail(storage, name, state, len(raw))
     return grown.report(snapshot_id, (*closed.findings, *kept_notes, *planned.gaps))
 
 
@@ -397,17 +403,21 @@ class _Grown:
             found["catalog"] = job.request.catalog.url
         return found
 
-    def keep_made(self, record: Mapping[str, Any]) -> list[Future[None]]:
-        """Begin to write the recipe, and the record of what the dataset is made of now."""
-        storage, recipe, pool = self.job.target.storage, self.job.request.recipe, self.job.pool
+    def describe_made(self, record: Mapping[str, Any]) -> tuple[str, bytes]:
+        """Return the record of what the dataset is made of now: its path, and its bytes."""
         nodes = [self._node(each.path) for each in self.plan.arrays]
-        found = [pool.submit(keep_made, storage, record, self.plan.groups, nodes)]
-        return found if recipe is None else [*found, pool.submit(keep_recipe, storage, recipe)]
+        return describe_made(record, self.plan.groups, nodes)
+
+    def keep_recipe(self) -> list[Future[None]]:
+        """Begin to write the recipe."""
+        storage, recipe, pool = self.job.target.storage, self.job.request.recipe, self.job.pool
+        return [] if recipe is None else [pool.submit(keep_recipe, storage, recipe)]
 
     def commit(
         self,
         containers: Sequence[VirtualChunkContainer],
         record: Mapping[str, Any],
+        objects: Mapping[str, bytes],
         writes: Sequence[Future[None]],
     ) -> str:
         """Make it visible in one step, once all writes have ended.
@@ -442,6 +452,7 @@ class _Grown:
             own=(*plan.groups, *(array.path for array in plan.arrays)),
             containers=containers,
             fits=fits,
+            objects=objects,
             ready=lambda: _await_all(writes),
             check=job.request.check_of(),
         )

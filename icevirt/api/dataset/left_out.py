@@ -77,7 +77,7 @@ def exclusions(storage: Storage) -> Iterator[tuple[str, ExclusionNote]]:
     Raises:
         FormatError: One is damaged.
     """
-    for info in storage.list(FOLDER):
+    for info in storage.list(f"{FOLDER}/"):
         if not info.path.endswith(".parquet"):
             continue
         with telling_damage(info.path):

@@ -244,6 +244,16 @@ def keep_record(
     arrays: Mapping[str, BuiltArray],
 ) -> None:
     """Write what a build made, before the commit that makes it visible."""
+    storage.put(*describe_record(record, groups=groups, arrays=arrays))
+
+
+def describe_record(
+    record: Mapping[str, Any],
+    *,
+    groups: Mapping[str, bytes],
+    arrays: Mapping[str, BuiltArray],
+) -> tuple[str, bytes]:
+    """Return where what a build made is kept, and the bytes that say it."""
     held = {
         "record": record,
         "groups": {path: document.decode() for path, document in groups.items()},
@@ -254,7 +264,7 @@ def keep_record(
     }
     text = json.dumps(held, sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
-    storage.put(f"{FOLDER}/{record['build_id']}.{name}.json", text.encode())
+    return f"{FOLDER}/{record['build_id']}.{name}.json", text.encode()
 
 
 def find_build(

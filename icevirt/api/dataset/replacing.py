@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from icevirt.api.dataset.records import keep_record, provenance_of
+from icevirt.api.dataset.records import describe_record, provenance_of
 from icevirt.api.dataset.target import Target, origin_of
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import OTHERS, PlanChange, PlanDifference
@@ -304,7 +304,7 @@ class Carried:
             if path in there and there[path].id == node.id
         ]
         groups = {node.path: node.user_data for node in now if isinstance(node, GroupNode)}
-        keep_made(storage, record, groups, now)
+        storage.put(*describe_made(record, groups, now))
 
 
 def carry_record(
@@ -328,16 +328,16 @@ def carry_record(
     return record | ({"edited": dict(edited)} if edited else {})
 
 
-def keep_made(
-    storage: Storage, record: Mapping[str, Any], groups: Mapping[str, bytes], nodes: Iterable[Node]
-) -> None:
-    """Write a record, and which arrays of some nodes a dataset has, before a commit says so."""
+def describe_made(
+    record: Mapping[str, Any], groups: Mapping[str, bytes], nodes: Iterable[Node]
+) -> tuple[str, bytes]:
+    """Return where a record is kept, and the bytes that say it, of the arrays among some nodes."""
     arrays = {
         node.path: BuiltArray(node.user_data, node.id, node.manifests)
         for node in nodes
         if isinstance(node, ArrayNode)
     }
-    keep_record(storage, record, groups=groups, arrays=arrays)
+    return describe_record(record, groups=groups, arrays=arrays)
 
 
 def find_kept(

@@ -42,6 +42,7 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.content_names import naming_variable
+from icevirt.repo.manifest_lookup import Cache
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.session import Session
 from icevirt.repo.view import Context
@@ -49,7 +50,7 @@ from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import Sink, decode_chunk, encode_chunks, store_large
 from icevirt.tasks.copy_chunks import KeptChunks, copy_rows, encode_box, session_of
 from icevirt.tasks.write_manifests import AddedChunks
-from icevirt.versioning.chunk_tables import compact
+from icevirt.versioning.chunk_tables import compact, nbytes
 from icevirt.versioning.id_columns import column
 from icevirt.versioning.merge.build_merge import array_of
 from icevirt.wire.manifests import manifest
@@ -71,7 +72,8 @@ class StoredTail:
     touched: frozenset[ObjectId8]  # arrays with too many of them
     values: Mapping[str, ReferenceCounts]  # chunks of values that were written, by path
     hot: str  # the manifest that the next references join; "": none
-    writes: tuple[Future[None], ...]  # that have to end before anybody sees it
+    objects: Mapping[str, bytes]  # manifests, by path: they are written before anybody sees it
+    listed: Future[None]  # has to end before as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +88,9 @@ class _Table:
 class ManifestReads:
     """Reads manifests, each once, beside whatever else is done."""
 
-    def __init__(self, assets: Assets, pool: Executor) -> None:
-        """Read nothing yet."""
-        self._assets, self._pool = assets, pool
+    def __init__(self, assets: Assets, pool: Executor, kept: Cache) -> None:
+        """Read nothing yet; what is ``kept`` of appends before is not read."""
+        self._assets, self._pool, self._kept = assets, pool, kept
         self._begun: dict[ObjectId12, Future[Manifest]] = {}
 
     def of(self, keys: Iterable[ObjectId12]) -> dict[ObjectId12, Future[Manifest]]:
@@ -96,9 +98,19 @@ class ManifestReads:
         found = {}
         for key in keys:
             if key not in self._begun:
-                self._begun[key] = self._pool.submit(self._assets.read_manifest, key)
+                self._begun[key] = self._pool.submit(self._read, key)
             found[key] = self._begun[key]
         return found
+
+    def _read(self, key: ObjectId12) -> Manifest:
+        kept: Manifest | None = self._kept.find(("tables", key))
+        return self._assets.read_manifest(key) if kept is None else kept
+
+    def keep(self, made: Manifest) -> None:
+        """Keep what was written for the next append, if its file holds all that the tables do."""
+        tables = made.arrays.values()
+        if not any(each.locations.has_two_checksums() for each in tables):
+            self._kept.put(("tables", made.id), made, sum(map(nbytes, tables)))
 
 
 def store_tail(
@@ -161,20 +173,20 @@ def store_tail(
     listed = pool.submit(content_names.record, assets.storage, column(ids))
     if joined is not None:
         tables = _beside(tables, joined, manifests[joined].arrays)
-    found = list(_encode(assets, tables))
-    writes = [pool.submit(assets.storage.put, path, raw) for _, path, raw, _ in found]
+    found = list(_encode(assets, tables, read))
     many = sum(len(one) for each in chunks.values() for one in each) > MAX_LISTED
-    infos = [info for info, *_ in found]
+    infos = [info for info, _, _ in found]
     last = infos[-1] if infos else None
     is_open = last is not None and last.num_chunk_refs < HOT_REFERENCES
     return StoredTail(
-        nodes=_nodes(growth, [(info, pile) for info, _, _, pile in found], joined),
+        nodes=_nodes(growth, [(info, pile) for info, _, pile in found], joined),
         written={info.id: info for info in infos},
         chunks={} if many else {key: _in_order(parts) for key, parts in chunks.items()},
         touched=frozenset(chunks) if many else frozenset(),
         values=counts,
         hot=str(last.id) if last is not None and is_open else "",
-        writes=(listed, *writes),
+        objects={layout.manifest(info.id): raw for info, raw, _ in found},
+        listed=listed,
     )
 
 
@@ -211,9 +223,9 @@ def _beside(
 
 
 def _encode(
-    assets: Assets, tables: Sequence[_Table]
-) -> Iterator[tuple[ManifestFile, str, bytes, list[_Table]]]:
-    """Yield few manifests, none with two tables of an array: facts, path, bytes, tables."""
+    assets: Assets, tables: Sequence[_Table], read: ManifestReads
+) -> Iterator[tuple[ManifestFile, bytes, list[_Table]]]:
+    """Yield few manifests, none with two tables of an array: facts, bytes, tables."""
     piles: list[list[_Table]] = []
     held: set[ObjectId8] = set()
     size = 0
@@ -227,15 +239,13 @@ def _encode(
         size += len(each.table)
     how = assets.manifests
     for pile in piles:
-        made = manifest.encode(
-            {each.array.node.id: compact(each.table) for each in pile},
-            level=how.level,
-            locations=how.locations,
-        )
+        arrays = {each.array.node.id: compact(each.table) for each in pile}
+        made = manifest.encode(arrays, level=how.level, locations=how.locations)
+        read.keep(Manifest(id=made.id, arrays=arrays))
         info = ManifestFile(
             id=made.id, size_bytes=len(made.raw), num_chunk_refs=made.num_chunk_refs
         )
-        yield info, layout.manifest(made.id), made.raw, pile
+        yield info, made.raw, pile
 
 
 def _nodes(

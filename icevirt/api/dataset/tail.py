@@ -34,6 +34,7 @@ from icevirt.planning.lengthened import (
     groups_decided,
 )
 from icevirt.planning.records import BUILD_ID
+from icevirt.repo.kept_objects import cache_of
 from icevirt.repo.layout import WORK
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage
@@ -97,6 +98,11 @@ def write_tail(storage: Storage, state: TailState) -> str:
     return name
 
 
+def keep_tail(storage: Storage, name: str, state: TailState, size: int) -> None:
+    """Keep a state that was just written for the next append of this process."""
+    cache_of(storage.url).put(path_of_tail(name), state, 4 * size)
+
+
 def path_of_tail(name: str) -> str:
     """Return where a state lies in the repository."""
     return f"{WORK[0]}/{FOLDER}/{name}"
@@ -109,8 +115,10 @@ def name_of(raw: bytes) -> str:
 
 def tail_of(storage: Storage, record: Mapping[str, Any]) -> TailState | None:
     """Return the state that the record of a build names; None where there is none to be used."""
+    name = str(record.get("tail", ""))
+    state: TailState | None = cache_of(storage.url).find(path_of_tail(name))
     try:
-        state = read_tail(storage, str(record.get("tail", "")))
+        state = state or read_tail(storage, name)
     except FormatError:
         return None  # a plan of all files does not need it
     is_ours = state is not None and state.pieces[-1][0] == record.get("listing")

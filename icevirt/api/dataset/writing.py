@@ -43,7 +43,7 @@ from icevirt.repo.commits.build_commit import BuildCommit, with_settings
 from icevirt.repo.commits.pending_commit import PendingCommit, refuse_collected
 from icevirt.repo.layout import chunk, manifest
 from icevirt.repo.repo_info_file import RepoState
-from icevirt.storage.protocol import Below
+from icevirt.storage.protocol import NOTHING, Below
 from icevirt.tasks.compare_files import TargetTask, look_at_targets
 from icevirt.tasks.shuffle import Needs, run_map
 from icevirt.tasks.source_values import Reading
@@ -305,6 +305,7 @@ def publish_rewrite(
     own: Collection[str],
     containers: Sequence[VirtualChunkContainer],
     fits: Callable[[Snapshot], bool] = lambda _: True,
+    objects: Mapping[str, bytes] = NOTHING,
     ready: Callable[[], None] = lambda: None,
     check: Callable[[str], None] | None = None,
 ) -> str:
@@ -317,7 +318,8 @@ def publish_rewrite(
         own: Paths of the nodes that it stands on.
         containers: That the repository may lack.
         fits: Says whether it fits to what others put beside these nodes.
-        ready: Waits until all is written that the snapshot refers to.
+        objects: That the snapshot refers to, by path; they are written beside it.
+        ready: Waits until all else is written that it refers to.
         check: Is given the snapshot while it is on no branch, and raises if it must not get on one.
 
     Raises:
@@ -326,6 +328,8 @@ def publish_rewrite(
         StorageError: Others changed the repository before every attempt.
     """
     held = HeldObjects(assets.storage)
+    for path, raw in objects.items():
+        held.put(path, raw)
     is_detached, made = check is not None, dict[ObjectId12, Snapshot]()
     verified: str | None = None
 

@@ -12,6 +12,7 @@ import os
 import pickle
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, fields
 from itertools import batched
 from operator import attrgetter
@@ -70,6 +71,7 @@ class Inputs:
             for each in _parts(sources)
         ]
         self._files: SourceFiles | None = None
+        self._begun: Future[SourceFiles] | None = None
         if known:
             self._parts.append(PackedRows(("catalog", file) for file in known))
             self._files = SourceFiles(known)
@@ -88,9 +90,17 @@ class Inputs:
             ScanError: A change of a file would go unnoticed.
             StorageError: A file cannot be looked at.
         """
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            self._files = begun.result()
+            return self._files
         changed = () if self._files is None else frozenset(find_changes(self._files))
         self._files = SourceFiles(self._list(changed))
         return self._files
+
+    def begin(self, pool: Executor) -> None:
+        """Begin the first listing, beside whatever else is done; `files` waits for it."""
+        self._begun = pool.submit(carrying(lambda: SourceFiles(self._list(()))))
 
     def folders(self) -> tuple[str, ...]:
         """Return the directories of the files that were listed last, as URLs; none before."""

@@ -47,8 +47,8 @@ def remember_containers(repo: str, containers: Iterable[Prefix]) -> None:
 def read_containers(repo: str) -> tuple[Prefix, ...]:
     """Return the prefixes that builds of this user referred to, on this machine, in their order."""
     found: dict[Prefix, None] = {}
-    for line in _lines():
-        if line.get("repo") == repo and isinstance(line.get("containers"), list):
+    for line in _lines(repo):
+        if isinstance(line.get("containers"), list):
             found |= dict.fromkeys(_entries(line["containers"]))
     return tuple(found)
 
@@ -63,7 +63,7 @@ def remember_places(repo: str, places: Iterable[str]) -> None:
 
 def read_places(repo: str) -> tuple[str, ...]:
     """Return the directories that this user named, on this machine, as URLs with a slash behind."""
-    said = (line["places"] for line in _lines() if line.get("repo") == repo and "places" in line)
+    said = (line["places"] for line in _lines(repo) if "places" in line)
     found = (each for some in said if isinstance(some, list) for each in some)
     return tuple(each for each in found if isinstance(each, str) and each.endswith("/"))
 
@@ -95,23 +95,26 @@ def _add(line: dict[str, Any]) -> None:
 
 def is_remembered(repo: str, digest: str) -> bool:
     """Say whether this user made a recipe for the repository of a URL, on this machine."""
-    return any((each.get("repo"), each.get("recipe")) == (repo, digest) for each in _lines())
+    return any(each.get("recipe") == digest for each in _lines(repo))
 
 
-def _lines() -> Iterator[dict[str, Any]]:
-    """Yield what the file says; damaged lines are passed over."""
+def _lines(repo: str) -> Iterator[dict[str, Any]]:
+    """Yield what the file says of a repository; damaged lines are passed over."""
     path = _file()
     if path is None:
         return
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            lines = file.read(_MOST).splitlines() if _is_private(file.fileno()) else []
+            raw = file.read(_MOST) if _is_private(file.fileno()) else b""
     except OSError:
         return
-    for line in lines:
+    name = json.dumps(repo).encode()  # as `_add` writes it; nearly all lines are about others
+    for line in raw.splitlines() if name in raw else ():
+        if name not in line:
+            continue
         with contextlib.suppress(ValueError):
             found = json.loads(line)
-            if isinstance(found, dict):
+            if isinstance(found, dict) and found.get("repo") == repo:
                 yield found
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from icevirt.errors import ScanError, StorageError, UnauthorizedError
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ByteSource
-from icevirt.scan.elsewhere import Elsewhere
+from icevirt.scan.elsewhere import Elsewhere, Opening
 
 LONGEST = 64 << 20  # bytes of a sidecar
 _DATE = re.compile(r"d=(\d{10})(\d{2})?(\d{2})?\Z")
@@ -63,8 +63,9 @@ def find_sidecar(source: ByteSource, beside: Elsewhere, *, required: bool) -> Si
     names = (f"{name}.idx", f"{stem}.index", f"{name}.index")
     readers = (_of_noaa, _of_ecmwf, _of_ecmwf)
     far_is_near = source.local_path is None and name.startswith("file://")
-    for each, read in zip(names, readers, strict=True) if not far_is_near else ():
-        if (text := _text_of(each, beside)) is not None:
+    opening = () if far_is_near else zip(beside.sources(names), readers, strict=True)
+    for begin, read in opening:
+        if (text := _text_of(begin)) is not None:
             lines = [line for line in text.splitlines() if line.strip()]
             return read(lines, source.file.size)
     if required:
@@ -77,10 +78,10 @@ def find_sidecar(source: ByteSource, beside: Elsewhere, *, required: bool) -> Si
     return None
 
 
-def _text_of(name: str, beside: Elsewhere) -> str | None:
+def _text_of(begin: Opening) -> str | None:
     """Return the text of a file, None where there is none, or the server does not say."""
     try:
-        source = beside.source(name)
+        source = begin()
     except (StorageError, UnauthorizedError):  # buckets that may not be listed
         return None
     if source is None:

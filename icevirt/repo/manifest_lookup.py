@@ -97,6 +97,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 # what searching costs, in rows of a manifest that is decoded as a whole
 _PER_LOOKUP = 4000
 _PER_ROW = 10
+_PER_TABLE = 2000  # of one that is decoded
 _OF_WRITTEN = 8  # what writers keep is this part of what is kept of decoded manifests
 _DECODED = 40  # bytes of a decoded row and its key, about
 _QUICK = 20_000  # references whose order is checked in less than a millisecond
@@ -128,7 +129,8 @@ class _Searched:
 
     def is_worth(self, rows: int) -> bool:
         """Say whether searching for so many rows is cheaper than decoding all."""
-        return self.cost + _cost(rows) <= self.manifest.num_chunk_refs
+        decoding = self.manifest.num_chunk_refs + _PER_TABLE * self.manifest.num_arrays
+        return self.cost + _cost(rows) <= decoding
 
 
 class ManifestLookup:

@@ -354,6 +354,11 @@ class StoredArray:
         self.shape: tuple[int, ...] = self.zarr.shape
         self.dtype: np.dtype[Any] = self.zarr.dtype
 
+    @property
+    def is_far(self) -> bool:
+        """Whether a server has its values, which stay as they are while the array is open."""
+        return self._reader is not None and self._reader.is_far
+
     @cached_property
     def why_zarr(self) -> str | None:
         """Why zarr's pipeline reads this array; None if it is read as columns."""

@@ -61,6 +61,13 @@ class SessionReader:
         self._arrays: dict[str, _ArrayLookup] = {}  # as their nodes were when last looked at
         self._lock = nullcontext() if session.read_only else session.lock
 
+    @property
+    def is_far(self) -> bool:
+        """Whether answers take long, and neither change nor bring warnings."""
+        is_plain = self._session.read_only and self.staleness.on_stale == "raise"
+        near = ("file:", "memory:")
+        return is_plain and not self._session.assets.storage.url.startswith(near)
+
     def read_all(self, requests: Sequence[Request]) -> list[Body | None]:
         """Return the value of each request; None where nothing was written."""
         return wait_for_all(self.locate(sort_out(requests)))

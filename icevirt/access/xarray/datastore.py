@@ -11,6 +11,9 @@ import binascii
 import math
 import struct
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +41,15 @@ from icevirt.model.attributes import (
     restore,
 )
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of, using
-from icevirt.threads import run_in_thread
+from icevirt.threads import Threads, run_in_thread
 
 if TYPE_CHECKING:
     from icevirt.access.columns.twin_array import Layout, Readable, ReadChoice
     from icevirt.repo.session import Session
 
 _ALL = indexing.IndexingSupport.VECTORIZED
+_AHEAD = 1 << 20  # bytes of a coordinate that is read before it is asked for
+_AT_ONCE = 8  # coordinates
 
 
 def dataset_of(
@@ -110,6 +115,20 @@ class IcevirtDataStore(AbstractDataStore):
                 do=f"Open its group: group={paths.parent(self._group.path)!r}.",
                 path=self._group.path,
             )
+
+    def load(self) -> tuple[Any, Any]:
+        """Return variables and attributes; where answers take long, indexes are read by now.
+
+        xarray reads what it makes indexes of one after the other, from up to three objects each.
+        """
+        variables, attributes = super().load()  # type: ignore[no-untyped-call]
+        named = ((name, each) for name, each in variables.items() if each.dims == (name,))
+        found = [lazy for _, each in named if (lazy := each._data.array).is_worth_reading_ahead]
+        if len(found) > 1:
+            with Threads(_AT_ONCE, "icevirt-indexes") as pool:
+                for each in found:
+                    pool.submit(copy_context().run, each.read_ahead)
+        return variables, attributes
 
     def get_attrs(self) -> Mapping[str, Any]:
         """Return the attributes of the group."""
@@ -257,11 +276,12 @@ def _without_empty_runs(
 class LazyArray(BackendArray):
     """Reads what is indexed when it is indexed; strings come as Python objects, as from netCDF."""
 
-    __slots__ = ("_array", "dtype", "shape")
+    __slots__ = ("_array", "_read", "dtype", "shape")
 
     def __init__(self, array: Readable) -> None:
         text = array.dtype.kind == "T"
         self._array = array
+        self._read: np.ndarray[Any, Any] | None = None  # all of it
         self.shape = array.shape
         self.dtype: np.dtype[Any] = (
             strings.create_vlen_dtype(str) if text else array.dtype  # type: ignore[no-untyped-call]
@@ -270,12 +290,25 @@ class LazyArray(BackendArray):
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         is_vectorized = isinstance(key, indexing.VectorizedIndexer)
         read = self._array.vindex if is_vectorized else self._array.oindex
+        if self._read is not None:
+            read = partial(_copy, self._read)
         key = _without_empty_runs(key, self.shape)
         try:
             value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
         except IcevirtError as error:  # 30 frames of zarr's own say nothing about the cause
             raise error.with_traceback(None) from error.__cause__
         return self._as_declared(value)
+
+    @property
+    def is_worth_reading_ahead(self) -> bool:
+        """Whether it is few numbers that a server has, as long as it is open."""
+        size = math.prod(self.shape) * self.dtype.itemsize
+        return self._array.is_far and self.dtype.kind in "biuf" and 0 < size <= _AHEAD
+
+    def read_ahead(self) -> None:
+        """Read all values; what goes wrong is told when they are asked for."""
+        with suppress(Exception):
+            self._read = self._array.oindex((slice(None),))
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Do the same for xarray's ``load_async``."""
@@ -285,6 +318,10 @@ class LazyArray(BackendArray):
         if self.dtype.kind in "SU":  # a scalar forgets the length of its dtype
             return np.asarray(value, self.dtype)
         return np.asarray(value).astype(self.dtype) if self.dtype.kind == "O" else value
+
+
+def _copy(values: np.ndarray[Any, Any], key: Any) -> Any:
+    return values[key].copy()
 
 
 def file_attributes(

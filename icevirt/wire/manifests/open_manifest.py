@@ -448,6 +448,11 @@ class OpenManifest:
         self._searches: dict[ObjectId8, IndexSearch] = {}
 
     @property
+    def num_arrays(self) -> int:
+        """Arrays that have references here."""
+        return len(self._spans)
+
+    @property
     def num_chunk_refs(self) -> int:
         """References of all arrays together."""
         return sum(span.count for span in self._spans.values())

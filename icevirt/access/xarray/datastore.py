@@ -99,7 +99,7 @@ class IcevirtDataStore(AbstractDataStore):
         InvalidInputError: The path is that of an array.
     """
 
-    __slots__ = ("_group", "_layout", "_phony", "_snapshot", "_store")
+    __slots__ = ("_group", "_indexes", "_layout", "_phony", "_snapshot", "_store")
 
     def __init__(
         self, store: Store, snapshot: Snapshot, group: str, layout: Layout = "all"
@@ -109,6 +109,7 @@ class IcevirtDataStore(AbstractDataStore):
         self._snapshot = snapshot
         self._group = snapshot.node(paths.canonical(group))
         self._phony: dict[int, list[str]] = {}
+        self._indexes: list[LazyArray] = []  # of the variables that were made last
         if not isinstance(self._group, GroupNode):
             raise InvalidInputError(
                 "this is an array, not a group",
@@ -122,8 +123,7 @@ class IcevirtDataStore(AbstractDataStore):
         xarray reads what it makes indexes of one after the other, from up to three objects each.
         """
         variables, attributes = super().load()  # type: ignore[no-untyped-call]
-        named = ((name, each) for name, each in variables.items() if each.dims == (name,))
-        found = [lazy for _, each in named if (lazy := each._data.array).is_worth_reading_ahead]
+        found = [each for each in self._indexes if each.is_worth_reading_ahead]
         if len(found) > 1:
             with Threads(_AT_ONCE, "icevirt-indexes") as pool:
                 for each in found:
@@ -176,6 +176,7 @@ class IcevirtDataStore(AbstractDataStore):
         ]
         with using(self._group):
             place = read_order(document_of(self._group))
+        self._indexes = []
         found.sort(key=lambda node: place.get(paths.name(node.path), math.inf))
         twins = {} if self._layout == "all" else _find_twins(found)
         hidden = {node.path for node in twins.values()}
@@ -206,6 +207,8 @@ class IcevirtDataStore(AbstractDataStore):
         with using(node):
             lazy = LazyArray(array)
             dims = self._dims(node)
+            if dims == (paths.name(node.path),):
+                self._indexes.append(lazy)
             data = indexing.LazilyIndexedArray(lazy)
             document, encoding = document_of(node), _encoding(array.zarr, dims)
             if (metadata := dtype_metadata(document)) is not None:

@@ -306,7 +306,8 @@ class LazyArray(BackendArray):
     def is_worth_reading_ahead(self) -> bool:
         """Whether it is few numbers that a server has, as long as it is open."""
         size = math.prod(self.shape) * self.dtype.itemsize
-        return self._array.is_far and self.dtype.kind in "biuf" and 0 < size <= _AHEAD
+        is_far = isinstance(self._array, StoredArray) and self._array.is_far
+        return is_far and self.dtype.kind in "biuf" and 0 < size <= _AHEAD
 
     def read_ahead(self) -> None:
         """Read all values; what goes wrong is told when they are asked for."""

@@ -1,6 +1,7 @@
 """Groups of a snapshot as xarray variables, compared with what the netCDF engine shows."""
 
 import json
+import threading
 import warnings
 from dataclasses import replace
 
@@ -10,10 +11,19 @@ import numpy as np
 import pytest
 import xarray as xr
 from xarray.backends.store import StoreBackendEntrypoint
+from xarray.core.indexing import BasicIndexer
 
+import icevirt
 from access.xarray.compare import same, same_dataset
 from access.xarray.netcdf import translate, write_odd
-from icevirt.access.xarray.datastore import IcevirtDataStore, file_attributes, fill_value
+from icevirt.access.columns.stored_array import StoredArray
+from icevirt.access.store.reading import SessionReader
+from icevirt.access.xarray.datastore import (
+    IcevirtDataStore,
+    LazyArray,
+    file_attributes,
+    fill_value,
+)
 from icevirt.errors import InvalidInputError, NodeNotFoundError
 from icevirt.model.snapshot import node_of
 
@@ -180,3 +190,35 @@ KEPT = {
 def test_an_attribute_gets_its_dtype_back(dtype, value, meant):
     document = {"attributes": {"a": value}, "icevirt": {"attribute_dtypes": {"a": dtype}}}
     same(file_attributes(document)["a"], meant)
+
+
+def test_indexes_of_a_dataset_on_a_server_are_read_side_by_side_and_once(tmp_path, monkeypatch):
+    """What stays of them is a copy: to change values of the dataset changes no later read."""
+    names = "abcd"
+    axes = {name: (name, np.arange(3.0) + at) for at, name in enumerate(names)}
+    xr.Dataset(coords=axes).to_zarr(
+        (session := writable(tmp_path)).store, zarr_format=3, consolidated=False
+    )
+    session.commit("axes")
+    monkeypatch.setattr(SessionReader, "is_far", True)
+    met, read, before = threading.Barrier(len(names)), [], StoredArray.oindex
+
+    def oindex(self, key):
+        read.append(self.zarr.path)
+        if len(read) <= len(names):
+            met.wait(20)
+        return before(self, key)
+
+    monkeypatch.setattr(StoredArray, "oindex", oindex)
+    with icevirt.open(tmp_path / "repo") as ds:
+        assert sorted(read) == [*names]
+        np.testing.assert_array_equal(ds.a, np.arange(3.0))
+    lazy = LazyArray(StoredArray(session.store, session.snapshot.node("/a")))
+    lazy.read_ahead()
+    key = BasicIndexer((slice(None),))
+    lazy[key][:] = -1
+    np.testing.assert_array_equal(lazy[key], np.arange(3.0))
+
+
+def writable(tmp_path):
+    return icevirt.Repository.create(tmp_path / "repo").writable_session("main")

@@ -105,7 +105,7 @@ findings *names:
 icechunk-suite path *args:
     uv run --with 'boto3-stubs[s3]' --with pytest-asyncio --with termcolor python .ci/icechunk_suite.py {{path}} {{args}}
 
-# Read a build by twelve readers, and write the tables of docs/readers.md (needs Node; installs into temporary folders)
+# Read a build by thirteen readers, and write the tables of docs/readers.md (needs Node, R and r-cran-reticulate)
 readers:
     uv run python tests/readers/javascript.py
     ICEVIRT_WRITE_PAGE=1 uv run pytest -n 0 --tier all tests/readers

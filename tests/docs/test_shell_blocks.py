@@ -34,7 +34,7 @@ ELSEWHERE = {
 IN_BUCKETS = {"credentials.md", "growing-archive.md", "living.md", "scale.md"}
 """Pages whose blocks of ``bash`` run in this module, on a server with buckets of these names."""
 
-LANGUAGES = {"python", "py", "bash", "sh", "text", "json", "toml", "dockerfile", "javascript"}
+LANGUAGES = {"python", "py", "bash", "sh", "text", "json", "toml", "dockerfile", "javascript", "r"}
 ABSENT = re.compile(
     r"\b(?!s3://(?:archive|mine)/)[a-z0-9]+://|spark-submit|gcloud|pip install|AWS_PROFILE|npm"
 )

@@ -47,6 +47,77 @@ def versions(): return {"gdal": rasterio.__gdal_version__}
 """
 
 
+IN_R = """\
+read <- function(path) {
+  values <- zarr$open_array(store, path = path, mode = "r")$`__getitem__`(python$Ellipsis)
+  size <- as.integer(py_to_r(python$list(values$shape)))
+  kind <- py_to_r(values$dtype$kind)
+  if (kind %in% c("S", "M")) values <- values$astype("U")
+  if (kind %in% c("S", "M", "U", "T", "O")) {
+    flat <- as.character(unlist(py_to_r(values$ravel()$tolist())))
+  } else if (kind == "V") {
+    stop("R has no such type")
+  } else {
+    numbers <- values$astype(if (kind == "c") "complex128" else "float64")
+    same <- numpy$array_equal(numbers$astype(values$dtype), values, kind %in% c("c", "f"))
+    if (!py_to_r(same)) stop("integers beyond 2^53 are no numbers of R")
+    bytes <- py_to_r(python$bytearray(numbers$tobytes()))
+    flat <- readBin(bytes, if (kind == "c") "complex" else "double", prod(size))
+    if (kind == "b") flat <- flat == 1
+  }
+  if (length(size) == 0) flat else aperm(array(flat, rev(size)))
+}
+"""
+_R_FRAME = (
+    """\
+library(reticulate)
+use_python(Sys.which("python"), required = TRUE)
+arguments <- commandArgs(TRUE)
+job <- import("json")$loads(arguments[1])
+icechunk <- import("icechunk", convert = FALSE)
+numpy <- import("numpy", convert = FALSE)
+zarr <- import("zarr", convert = FALSE)
+python <- import_builtins(convert = FALSE)
+access <- setNames(list(icechunk$credentials$LocalFileSystemAccess), job$prefix)
+storage <- icechunk$local_filesystem_storage(job$repo)
+repo <- icechunk$Repository$open(storage, authorize_virtual_chunk_access = access)
+store <- repo$readonly_session("main")$store
+"""
+    + IN_R
+    + """
+py_run_string("
+import pickle
+import numpy as np
+found = {}
+TYPES = {'double': '<f8', 'complex': '<c16', 'logical': '<i4'}
+def add(name, size, kind, flat):
+    if kind == 'character':
+        found[name] = np.array(list(flat), object).reshape(size)
+    elif kind == 'error':
+        found[name] = flat
+    else:
+        values = np.frombuffer(bytes(flat), TYPES[kind]).reshape(size)
+        found[name] = values.astype(bool) if kind == 'logical' else values
+def save(path, versions):
+    pickle.dump([found, versions], open(path, 'wb'))
+")
+main <- import_main(convert = FALSE)
+for (name in job$names) {
+  value <- tryCatch(read(name), error = identity)
+  if (inherits(value, "error")) {
+    main$add(name, list(), "error", conditionMessage(value))
+  } else {
+    flat <- c(if (is.null(dim(value))) value else aperm(value))
+    flat <- if (is.character(flat)) as.list(flat) else writeBin(flat, raw())
+    main$add(name, as.list(dim(value)), typeof(value), flat)
+  }
+}
+r <- paste(R.version$major, R.version$minor, sep = ".")
+main$save(arguments[2], list(r = r, reticulate = as.character(packageVersion("reticulate"))))
+"""
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Outside:
     """A reader: what the table calls it, its packages, and its program."""
@@ -55,6 +126,12 @@ class Outside:
     packages: tuple[str, ...]
     program: str
     of_export: bool = False
+    in_r: bool = False
+
+    @property
+    def text(self) -> str:
+        """The whole program."""
+        return self.program if self.in_r else _FRAME.format(program=self.program)
 
 
 OUTSIDE = (
@@ -99,6 +176,15 @@ def keep(pair, folder):
     pickle.dump((dict(key.offsets), values), open(f"{folder}/{uuid.uuid4()}", "wb"))
 def versions(): return {"beam": version("xarray-beam")}
 """,
+    ),
+    Outside(
+        "R {r}, reticulate {reticulate} over icechunk",
+        (
+            *("icechunk==2.3.0", "zarr==3.4.2", "numpy==2.5.5"),
+            *("zombie-imp==0.0.4", "setuptools==84.2.1"),  # this reticulate imports `imp`
+        ),
+        _R_FRAME,
+        in_r=True,
     ),
     Outside(
         "VirtualiZarr {vz}, kerchunk's references",
@@ -169,14 +255,14 @@ def versions(): return {"ts": version("tensorstore")}
 
 def read(reader: Outside, job: str, folder: Path) -> tuple[dict[str, Any], str]:
     """Return an array or a message for each name, and the title with versions."""
-    program, output = folder / "program.py", folder / "output.pickle"
-    program.write_text(_FRAME.format(program=reader.program))
+    program, output = folder / "program", folder / "output.pickle"
+    program.write_text(reader.text)
     asked = [word for package in reader.packages for word in ("--with", package)]
     command = ["uv", "run", "-q", "--no-project", "--python", sys.version.partition(" ")[0]]
     clean = {k: v for k, v in os.environ.items() if k not in {"HDF5_PLUGIN_PATH", "PYTHONPATH"}}
     clean |= {"AWS_EC2_METADATA_DISABLED": "true"}
     done = subprocess.run(
-        [*command, *asked, "python", str(program), job, str(output)],
+        [*command, *asked, "Rscript" if reader.in_r else "python", str(program), job, str(output)],
         capture_output=True,
         text=True,
         check=False,

@@ -139,6 +139,8 @@ def verdict(read, *arguments, expected):
     if found.size != expected.size:
         return f"WRONG: shape {found.shape}"
     found = found.reshape(expected.shape)
+    if expected.dtype.kind in "MS" and found.tolist() == expected.astype("U").tolist():
+        return f"{EQUAL}, as text{remark}"
     if found.dtype.kind in "OTU" or expected.dtype.kind in "OTU":
         return EQUAL + remark if found.tolist() == expected.tolist() else "WRONG: values"
     native = expected.dtype.newbyteorder("=")
@@ -326,6 +328,11 @@ def blocks(language):
     """Return the code of a language below the tables of the page."""
     below = PAGE.read_text().rpartition("<!-- end of table")[2]
     return re.findall(rf"^```{language}\n(.*?)^```", below, re.MULTILINE | re.DOTALL)
+
+
+def test_the_program_in_r_is_the_one_that_was_run():
+    (program,) = blocks("r")
+    assert outside.IN_R in program
 
 
 @pytest.mark.skipif(not javascript.installed(), reason="just readers")

@@ -45,9 +45,9 @@ with which xarray itself does not open them. Where an error printed a command, t
 next, and the row shows it. A variable is shown as name, type(shape), and how its bytes lie; the
 four largest stand there; NetCDF-3 files show dimensions in place of lengths. Programs that count
 the first dimension fastest (MATLAB, Octave, R, Scilab, GDL, Fortran) show dimensions in the reverse
-order; their rows say which is which. "-": not tried. Your program is not here?
-`icevirt plan FILE` says what a build would do, and writes nothing. `just writers` makes this page
-anew; the programs stand in `docs/writers.toml`.
+order; their rows say which is which. "-": not tried. `icevirt info REPO` prints how to open what
+was built. Your program is not here? `icevirt plan FILE` says what a build would do, and writes
+nothing. `just writers` makes this page anew; the programs stand in `docs/writers.toml`.
 
 Run on {date} with icevirt {icevirt}, h5py {h5py} (HDF5 {hdf5}), netCDF4-python {netcdf4}
 (netCDF-C {netcdfc}), xarray {xarray}.
@@ -75,8 +75,9 @@ PYTHONS = ("--python", f"{sys.version_info.major}.{sys.version_info.minor}")
 MOST = 4  # variables of a row
 REMEDIES = {
     "--drop-variable": "leave out the tables that the error names, and read them with the program"
-    " that wrote them (of a data frame that is all there is)",
-    "--labels": "its pattern fits the names of your files, which get a new dimension, numbered so",
+    " that wrote them",
+    "--labels": "the pattern finds the number in each name, here of files like `0.h5`; a new"
+    " dimension `member` has these numbers",
     "--concat-dim": "name the dimension along which they belong together",
     "--on-mismatch eras": "a group for each way of packing;"
     ' `eras="concat"` opens them as one dataset',
@@ -511,12 +512,21 @@ def advice(one: str, three: str) -> str:
 
 
 def how_to_open(path: Path, one: str) -> str:
-    """Return what opens groups, if all variables that are built are in some."""
+    """Return what opens variables that are in groups."""
     if kind_of(path).startswith("CDF") or ", without" in one:
         return ""
+    depths: set[bool] = set()
+
+    def visit(name: str, each: Any) -> None:
+        if isinstance(each, h5py.Dataset):
+            depths.add("/" in name)
+
     with h5py.File(path) as file:
-        at_root = any(isinstance(each, h5py.Dataset) for each in file.values())
-    return "" if at_root else "its variables are in groups, so open it with `xarray.open_datatree`"
+        file.visititems(visit)
+    if True not in depths:
+        return ""
+    which = "some of its" if False in depths else "its"
+    return f"{which} variables are in groups, so open it with `xarray.open_datatree`"
 
 
 def head() -> str:

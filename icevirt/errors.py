@@ -610,10 +610,15 @@ def refuse_missing(what: str, *, extra: str = "") -> Iterator[None]:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS and missing not in _OTHERS:
             raise
-        wanted = missing if missing in _OTHERS else f"'icevirt[{extra or _EXTRAS[missing]}]'"
+        from icevirt.installation import install_command  # needed by errors alone
+
+        if missing in _OTHERS:
+            command = f"pip install {missing}"
+        else:
+            command = install_command(extra or _EXTRAS[missing])
         raise MissingPackageError(
             f"{what} needs packages that are not installed",
-            do=f"Run `pip install {wanted}`; the page on installing has all extras.",
+            do=f"Run `{command}`; the page on installing has all extras.",
             missing=missing,
         ) from error
 

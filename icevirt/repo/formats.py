@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from icevirt.errors import FormatError
+from icevirt.installation import install_command
 
 if TYPE_CHECKING:  # each new repository is looked for in these formats
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -99,6 +100,6 @@ class _NotInstalled:
         """Raise ``FormatError``."""
         raise FormatError(
             "what reads the formats before V1 is not installed",
-            do="Install icevirt anew: pip install --force-reinstall icevirt.",
+            do=f"Install icevirt anew: {install_command()} --force-reinstall",
             repo=self._url,
         )

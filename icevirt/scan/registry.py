@@ -24,6 +24,7 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.joining import Fact, cut_along, itemsize_of
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
+from icevirt.installation import install_command
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.planning.schedule.balance_scans import share_of
@@ -103,7 +104,7 @@ def _load(entry: EntryPoint) -> Any:
     except ImportError as error:
         raise ScanError(
             "a scanner cannot be loaded",
-            do="Install what it needs, for HDF5: pip install 'icevirt[hdf5]'.",
+            do=f"Install what it needs, for HDF5: {install_command('hdf5')}",
             scanner=entry.name,
             cause=str(error),
         ) from error

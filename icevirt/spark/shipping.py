@@ -19,6 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import ExecutorError, InvalidInputError
+from icevirt.installation import install_command
 from icevirt.version import __version__
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _contents() -> Iterator[tuple[str, bytes]]:
     except importlib.metadata.PackageNotFoundError as error:
         raise InvalidInputError(
             "icevirt is not installed in this Python, so that nothing names its scanners",
-            do="Install it: pip install icevirt.",
+            do=f"Install it: {install_command()}",
         ) from error
     for name in ("METADATA", "entry_points.txt"):
         text = installed.read_text(name) or ""

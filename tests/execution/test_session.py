@@ -146,5 +146,5 @@ def test_a_second_local_session_is_refused(spark):
 
 def test_without_pyspark_the_error_names_the_remedy(monkeypatch):
     monkeypatch.setattr(sessions.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(BuildError, match=r"runs on Spark.*pip install 'icevirt\[spark\]'"):
+    with pytest.raises(BuildError, match=r"runs on Spark.*pip install .*\[spark,jdk\]'"):
         sessions.running_session()

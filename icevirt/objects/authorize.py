@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from icevirt.connect import urls
 from icevirt.connect.container import endpoint_of, without_server
-from icevirt.connect.credentials.common import is_web_without
+from icevirt.connect.credentials.common import PublicAccess, is_web_without
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
@@ -90,6 +90,9 @@ class RemoteGrant:
     query: str = field(default="", repr=False)  # behind the key, of a public file on a web server
 
 
+PUBLIC = "*public*/"
+"""In the place of a prefix: what everybody can read on the public internet. No URL begins so."""
+
 type Grant = LocalGrant | RemoteGrant
 type Prefix = str | tuple[str, str]
 """A url_prefix, or one with the endpoint that the container names."""
@@ -108,13 +111,14 @@ def find_covering(
     A prefix covers what lies below it in the same bucket, host or directory. It must name one: the
     root of a scheme or of the machine covers nothing but a container of exactly that prefix. Nor
     does any prefix cover a container whose own could be read in two ways, or whose URLs another
-    library reads.
+    library reads. `PUBLIC` covers, without credentials, what no prefix does and lies on servers
+    that speak https; whether they are of the public internet is decided when one is connected.
 
     Returns:
         The prefix and its access; the container's own prefix and None where nothing covers it.
     """
     url = container.url_prefix
-    if (access := authorized.get(url)) is not None:
+    if url != PUBLIC and (access := authorized.get(url)) is not None:
         return url, access
     wide = []
     for each in authorized:
@@ -123,9 +127,25 @@ def find_covering(
         if url.startswith(each) and names_a_place:
             wide.append(each)
     if not wide or container.is_foreign or not _is_plain(url):
-        return url, None
+        return url, _public_access(container) if PUBLIC in authorized else None
     longest = max(wide, key=len)
     return longest, authorized[longest]
+
+
+def _public_access(container: VirtualChunkContainer) -> GrantedAccess | None:
+    url = container.url_prefix
+    provider = urls.PROVIDERS.get(url.partition("://")[0])
+    if provider is None or container.is_foreign or not _is_plain(url):
+        return None
+    try:
+        server = endpoint_of(container)
+    except InvalidInputError:
+        return None
+    at = url if provider == "http" else server
+    if at is not None and not at.startswith("https://"):
+        return None
+    endpoints = frozenset[str]() if server is None else frozenset({server})
+    return GrantedAccess(PublicAccess(provider), endpoints)
 
 
 def _is_plain(url_prefix: str) -> bool:

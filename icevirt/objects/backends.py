@@ -26,6 +26,7 @@ from icevirt.connect.container import canonical, canonical_store
 from icevirt.connect.credentials.common import (
     Anonymous,
     FromEnv,
+    PublicAccess,
     Refreshable,
     is_web_without,
 )
@@ -50,6 +51,7 @@ _OWN = re.compile(
 _GOOD_FOR = timedelta(minutes=15)
 _TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
 _SHARED = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
+_GOOGLE = "https://storage.googleapis.com"
 _REFUSED = ("400", "401", "403")
 
 
@@ -232,6 +234,26 @@ class SignedReach(_InBucket):
         return site_of(folder).get_at(url, begin, end, check, f"?{query}")
 
 
+@dataclass(frozen=True, slots=True)
+class PublicReach(_InBucket):
+    """The objects of a public bucket, at its URL, by the client that looks at addresses.
+
+    obstore looks names up by itself, where nobody can compare what it finds.
+    """
+
+    def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
+        """Return bytes ``begin`` to ``end`` of an object.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+            UnauthorizedError: Its server is not on the public internet.
+            StorageError: The store refuses, or keeps failing; or ``check`` raises it.
+        """
+        folder = f"{self.bucket.endpoint or _GOOGLE}/{self.bucket.address.bucket}/"
+        url = folder + quote(key, safe="/~")
+        return site_of(folder, is_public=True).get_at(url, begin, end, check)
+
+
 def _sas_of(bucket: Bucket) -> str:
     """Return the shared access signature of a bucket of Azure; "" where it is another secret."""
     if (granted := bucket.secrets_in_use()) is not None:
@@ -270,6 +292,8 @@ def reach_for_grant(grant: RemoteGrant) -> Backend:
             found = _foreign(container, credentials)
         elif store.kind == "http":
             found = site_for(prefix, store, credentials)
+        elif isinstance(credentials, PublicAccess):
+            found = PublicReach(bucket_of(prefix, store, Anonymous(credentials.provider)), prefix)
         else:  # how a bucket is read depends on its secrets, which may change
             only = choose_endpoints(container, grant.endpoints)
             found = bucket_of(prefix, store, credentials, only)
@@ -283,10 +307,15 @@ def bucket_reach(bucket: Bucket, prefix: str) -> Backend:
 
 
 def server_of(reach: Backend) -> str:
-    """Return the server that is asked; "" where only credentials or a library know it."""
+    """Return the server that is asked; "" where only credentials or a library know it.
+
+    What is read as public is apart: credentials opened no part of it.
+    """
     match reach:
         case Site():
-            return reach.host
+            return f"public {reach.host}" if reach.origin.is_public else reach.host
+        case PublicReach():
+            return f"public {reach.bucket.endpoint or _GOOGLE}"
         case _InBucket():
             return reach.bucket.endpoint
         case _:
@@ -345,6 +374,7 @@ def site_for(prefix: str, store: ObjectStoreConfig | None, credentials: Any) -> 
         redirect_hosts=frozenset(host.strip() for host in hosts if host.strip()),
         headers=headers,
         renewable=renewable,
+        is_public=isinstance(credentials, PublicAccess),
     )
 
 

@@ -166,12 +166,23 @@ def site_of(
     headers: Mapping[str, str] | None = None,
     renewable: Refreshable | None = None,
     patience: RetryPolicy | None = None,
+    is_public: bool = False,
 ) -> Site:
-    """Return the site at a prefix. Raises ``InvalidInputError``: it is no URL of a web server."""
+    """Return the site at a prefix; ``is_public``: of the public internet, and so are redirects.
+
+    Raises ``InvalidInputError``: it is no URL of a web server.
+    """
     try:
-        origin, path = Origin.of(prefix), unquote(urlsplit(prefix).path, errors="strict")
+        origin = Origin.of(prefix, is_public=is_public)
+        path = unquote(urlsplit(prefix).path, errors="strict")
     except ValueError as error:
         raise InvalidInputError("this is not the URL of a web server", url=prefix) from error
+    if is_public and origin.scheme != "https":
+        raise UnauthorizedError(
+            "'public' authorizes servers that speak https only",
+            do="If you trust the repository, name the prefix in the place of 'public'.",
+            url=prefix,
+        )
     return Site(
         origin=origin,
         prefix=f"{origin}{quote(path, safe=SAFE)}",
@@ -247,7 +258,7 @@ class _FileRequest:
                     return self._answer(response)
                 _finish(response)
                 at, is_own = self._next(at, response.headers.get("location", ""))
-                origin = Origin.of(at)
+                origin = Origin.of(at, is_public=origin.is_public)
             except TryAgainError:
                 connection.close()
                 raise

@@ -31,6 +31,7 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from icevirt.objects import public_network
 from icevirt.objects.answers import Fields, fields_of, refuse_unclear_framing
 from icevirt.threads import Threads, run_interruptibly
 
@@ -53,13 +54,14 @@ class Origin:
     scheme: str
     host: str
     port: int
+    is_public: bool = False  # it has to be one of the public internet; its connections are apart
 
     @classmethod
-    def of(cls, url: str) -> Self:
+    def of(cls, url: str, *, is_public: bool = False) -> Self:
         """Return the server of a URL."""
         parts = urlsplit(url)
         default = 443 if parts.scheme == "https" else 80
-        return cls(parts.scheme, (parts.hostname or "").lower(), parts.port or default)
+        return cls(parts.scheme, (parts.hostname or "").lower(), parts.port or default, is_public)
 
     @property
     def names(self) -> frozenset[str]:
@@ -125,6 +127,8 @@ class Connection:
         self._proxy: Origin | None = None  # that the environment names for the server
         if named and not proxy_bypass(origin.host):
             self._proxy = Origin.of(named if "://" in named else f"http://{named}")
+        if origin.is_public and self._proxy is not None:
+            public_network.refuse_proxy(origin.host)
         near = self._proxy or origin
         if origin.scheme == "https":
             self._http: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -134,6 +138,8 @@ class Connection:
                 self._http.set_tunnel(origin.host, origin.port)
         else:
             self._http = http.client.HTTPConnection(near.host, near.port, timeout=timeout)
+        if origin.is_public:
+            self._http._create_connection = public_network.connect  # type: ignore[attr-defined]  # noqa: SLF001 - the library's own seam
         self._http.connect()
         self.socket: socket.socket = self._http.sock  # with TLS, what encrypts on it
 

@@ -16,6 +16,7 @@ from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.objects.authorize import (
+    PUBLIC,
     GrantedAccess,
     Prefix,
     authorizing_fix,
@@ -26,6 +27,10 @@ from icevirt.objects.authorize import (
 
 _LIKE = 0.8
 """How like two prefixes are, of which one is a typing error of the other, as difflib counts."""
+
+_WORD = "public"
+"""In the place of a prefix: public buckets and https, without credentials. A directory of that name
+is ``./public``."""
 
 _SHOWN = 5  # containers in a message
 
@@ -47,12 +52,19 @@ A container that names its own endpoint is authorized by ``(url_prefix, endpoint
 
 
 def authorize(
-    given: Authorization, config: RepositoryConfig | None = None
+    given: Authorization, config: RepositoryConfig | None = None, *, reads_chunks: bool = False
 ) -> Mapping[str, GrantedAccess]:
     """Return access by prefix, each ending in ``/``; local paths become ``file://`` URLs.
 
-    Endpoints of containers in ``config``, which the caller passed too, are the caller's own choice.
-    Raises ``InvalidInputError``: a prefix is empty, or credentials are named that are not there.
+    Args:
+        given: What the caller passed.
+        config: Endpoints of its containers are the caller's own choice, who passed it too.
+        reads_chunks: Nothing but chunks of a repository is read with it, so it may be "public":
+            scanners and listings look names up by libraries of their own.
+
+    Raises:
+        InvalidInputError: A prefix is empty, credentials are named that are not there, or "public"
+            stands where files are opened.
     """
     if isinstance(given, str | os.PathLike):
         given = (os.fspath(given),)
@@ -65,6 +77,10 @@ def authorize(
     pairs = given.items() if isinstance(given, Mapping) else ((p, None) for p in given or ())
     found: dict[str, GrantedAccess] = {}
     for entry, credentials in pairs:
+        if entry in (_WORD, PUBLIC):
+            _check_public(credentials, reads_chunks=reads_chunks)
+            found[PUBLIC] = GrantedAccess()
+            continue
         prefix, endpoints = _entry(entry)
         access = credentials
         if isinstance(access, str):
@@ -100,9 +116,16 @@ def refuse_unmatched(
     missing = {each.url_prefix: each for each, _, found in covers if found is None}
     if not missing:
         return
+    if PUBLIC in access and not used:
+        raise UnauthorizedError(
+            "'public' authorizes public buckets and https, and the repository has no container"
+            " of these",
+            fixes=[authorizing_fix(list(missing.values())[:_SHOWN])],
+            containers=list(missing)[:_SHOWN],
+        )
     from difflib import get_close_matches
 
-    for prefix in access:
+    for prefix in access.keys() - {PUBLIC}:
         near = get_close_matches(prefix, missing, n=1, cutoff=_LIKE if used else 0.0)
         if prefix not in used and near:
             raise UnauthorizedError(
@@ -111,6 +134,19 @@ def refuse_unmatched(
                 prefix=prefix,
                 containers=[near[0], *(each for each in missing if each != near[0])][:_SHOWN],
             )
+
+
+def _check_public(credentials: object, *, reads_chunks: bool) -> None:
+    if not reads_chunks:
+        raise InvalidInputError(
+            "'public' authorizes the reading of values, and this call opens source files",
+            do="Name the prefixes of the files. A directory of that name is ./public.",
+        )
+    if credentials is not None and not isinstance(credentials, GrantedAccess):
+        raise InvalidInputError(
+            "'public' goes without credentials",
+            do="Name the prefix that the credentials are for.",
+        )
 
 
 def _entry(entry: object) -> tuple[str, frozenset[str]]:

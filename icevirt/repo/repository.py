@@ -134,7 +134,8 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
             config: Used on top of the persisted configuration, and persisted by `save_config`.
             authorize_virtual_chunk_access: Prefixes below which virtual chunks may be read, or a
                 mapping of prefixes to credentials. Only prefixes of the repository's virtual chunk
-                containers count.
+                containers count. "public" stands for public buckets and https servers, read
+                without credentials.
             on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
                 and read it as it is, or ``ignore`` that.
             content_addressed_chunks: Name written chunks by a digest of their bytes,
@@ -150,7 +151,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Pictured):
         if authorize_virtual_chunk_access is not None:
             from icevirt.repo.authorization import authorize
 
-            credentials = authorize(authorize_virtual_chunk_access, config)
+            credentials = authorize(authorize_virtual_chunk_access, config, reads_chunks=True)
         head = RepoInfoFile(root)
         current = head.read()
         info = current.info

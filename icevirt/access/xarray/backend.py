@@ -92,7 +92,8 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             snapshot_id: Open the version of this id.
             as_of: Open what the branch showed at this time.
             authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
-                may be read, or a mapping from them to credentials.
+                may be read, or a mapping from them to credentials; ``"public"`` for public buckets
+                and https servers, without credentials.
             on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
                 once for each file and show it as it is, or ``ignore`` that.
             chunk_cache: A directory of this machine that keeps chunks of servers, encoded as they

@@ -217,6 +217,11 @@ class Anonymous:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicAccess(Anonymous):
+    """Requests go without credentials, and to servers of the public internet only."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoCredentials:
     """Authorizes reading a container that needs no credentials."""
 

@@ -57,7 +57,6 @@ from icevirt.api.finish import SnapshotVerification, add_notes, prepare, promote
 from icevirt.api.recorded import Continued, continue_options
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
-from icevirt.api.trust.made_here import is_remembered, remember, remember_places
 from icevirt.api.trust.readable_places import ReadablePlaces, opening_of, places_named
 from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
 from icevirt.archive.sources import SourceFile
@@ -73,6 +72,7 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.remedies import build_fix, of_arguments, together
 from icevirt.remedy_notation import join, write_code, write_remedy
+from icevirt.repo.made_here import is_remembered, remember, remember_places
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
 from icevirt.threads import Threads

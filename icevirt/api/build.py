@@ -28,11 +28,11 @@ from icevirt.api.dataset.transaction import ExecutorStarter, commit_change
 from icevirt.api.events import Clock, long_running, tell_committed
 from icevirt.api.finish import SnapshotVerification, add_notes, prepare, promote_branch
 from icevirt.api.sources.inputs import Sources
-from icevirt.api.trust.made_here import remember, remember_containers, remember_places
 from icevirt.api.trust.readable_places import opening_of, places_named
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.execution.selection import ExecutorChoice, prepare_for
 from icevirt.objects.source_access import SourceAccess, grant_access
+from icevirt.repo.made_here import remember, remember_containers, remember_places
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.constructors import StorageLike
 

@@ -38,6 +38,7 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.commits.pending_commit import MAX_LISTED, PendingCommit
+from icevirt.repo.made_here import own_or
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -88,7 +89,8 @@ def materialize(
             is. Appends and updates keep both in step, and the engine reads for each selection the
             one that costs less.
         branch: The branch that the commit goes to.
-        authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
+        authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below; left out:
+            what builds of this user on this machine referred to.
         message: The commit message.
         dry_run: Only say what would be read and stored.
         executor: What runs tasks, as for `build`; by default this process where there is little to
@@ -115,7 +117,7 @@ def materialize(
     """
     clock = Clock(progress)
     storage = storage_of(repo)
-    access = authorize(authorize_virtual_chunk_access)
+    access = authorize(own_or(authorize_virtual_chunk_access, storage.url))
     opened = Repository.open(storage, authorize_virtual_chunk_access=access)
     head = opened.head
     refuse_v1(head.read().info, "materializing a variable")

@@ -32,12 +32,6 @@ from icevirt.api.dataset.replacing import Carried
 from icevirt.api.dataset.tail import TailState, tail_of, write_tail
 from icevirt.api.dataset.target import Target
 from icevirt.api.recipe import each_moved, toml
-from icevirt.api.trust.made_here import (
-    is_remembered,
-    read_places,
-    remember,
-    remember_places,
-)
 from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.catalog import path_of, scan_of
 from icevirt.archive.plan import FileRows
@@ -59,6 +53,12 @@ from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.objects.source_lists.listing import directory_of, find_changes, list_sources
 from icevirt.planning.containers import Relocation
 from icevirt.planning.records import RELOCATED
+from icevirt.repo.made_here import (
+    is_remembered,
+    read_places,
+    remember,
+    remember_places,
+)
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below, Storage

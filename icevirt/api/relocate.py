@@ -16,7 +16,6 @@ from icevirt.amounts import plural
 from icevirt.api.authorizing import refuse_unauthorized
 from icevirt.api.events import Clock, long_running, telling_tasks
 from icevirt.api.moving import Copies, MovingDatasets, Renaming, compare_copies_of
-from icevirt.api.trust.made_here import read_containers, remember_containers
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total
 from icevirt.archive.sources import SourceFile
@@ -41,6 +40,7 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
+from icevirt.repo.made_here import own_or, read_containers, remember_containers
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
@@ -103,8 +103,9 @@ def relocate(
             files.
         store: How the new place is reached, like ``icevirt.s3_store(region=...)``; persisted
             for readers.
-        authorize_virtual_chunk_access: As for `Repository.open`: both prefixes, with credentials.
-            An endpoint that is authorized with the new prefix of S3 is persisted too.
+        authorize_virtual_chunk_access: As for `Repository.open`: credentials and servers of the
+            two places, which need no other word. An endpoint that is authorized with the new prefix
+            of S3 is persisted too.
         message: The commit message.
         trust_recipe: The digest of the recipe so far, if another one made it and you trust what
             it reads and runs. The renamed recipe has another digest; `update` trusts that on this
@@ -144,7 +145,7 @@ def relocate(
         branch=branch,
         compare=compare,
         store=store,
-        access=authorize(authorize_virtual_chunk_access),
+        access={**authorize(own_or(authorize_virtual_chunk_access, storage.url))},
         message=message,
         trusted=trust_recipe,
         dry_run=dry_run,
@@ -166,7 +167,7 @@ class _RelocateWork:
     branch: str
     compare: int | Literal["all"]
     store: ObjectStoreConfig | None
-    access: Mapping[str, GrantedAccess]
+    access: dict[str, GrantedAccess]
     message: str | None
     trusted: str | None
     dry_run: bool
@@ -208,9 +209,14 @@ class _RelocateWork:
         assets = Assets(self.storage, manifests=encoding)
         base = assets.snapshot(lookup.branch_tip(current.info, self.branch))
         decided = self._decide(config)
+        old_is_name = config.get_virtual_chunk_container(str(self.old)) is not None
         if decided != self.decided:
             self.done, self.found, self.decided = {}, Moved(), decided
             self.compared, self.unlike = {}, set()
+        named = [decided.new] if old_is_name else [decided.old, decided.new]
+        for each in named:  # to name a place here is to authorize it
+            if not each.startswith(tuple(self.access)):
+                self.access[each] = GrantedAccess()
         if not self.dry_run:
             needed = {each.url_prefix: each for each in _read_below(decided)}
             refuse_unauthorized(needed.values(), self.access, what="relocating")

@@ -38,7 +38,6 @@ from icevirt.api.dataset.variables import VariablesUpdate
 from icevirt.api.events import Clock, long_running
 from icevirt.api.finish import add_notes
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
-from icevirt.api.trust.made_here import remember, remember_places
 from icevirt.api.trust.readable_places import opening_of
 from icevirt.archive.options import names
 from icevirt.archive.reports.build import Progress
@@ -53,6 +52,7 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.model.json import loads
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.repo.layout import WORK
+from icevirt.repo.made_here import remember, remember_places
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage, Version, Written
 from icevirt.threads import MOMENT

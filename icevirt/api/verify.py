@@ -40,6 +40,7 @@ from icevirt.planning.schedule.sampling import sample
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.authorization import Authorization, authorize
+from icevirt.repo.made_here import own_or
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.scan.registry import find_named
@@ -98,7 +99,8 @@ def verify(
         scanner: The scanner that describes the files for the comparison of values; by default the
             one that the build named, if it is installed under that name or you named it on this
             machine, else each file's content decides.
-        authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
+        authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below; left out:
+            what builds of this user on this machine referred to.
         executor: What runs tasks, as for `build`; by default this process where there is little to
             do, else the active session of Spark, or processes of this machine.
         progress: Called with every step of the long phases.
@@ -136,8 +138,9 @@ def verify(
                 ".",
             ),
         )
-    access = authorize(authorize_virtual_chunk_access)
-    opened = Repository.open(storage_of(repo), authorize_virtual_chunk_access=access)
+    storage = storage_of(repo)
+    access = authorize(own_or(authorize_virtual_chunk_access, storage.url))
+    opened = Repository.open(storage, authorize_virtual_chunk_access=access)
     ref = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id}
     if not any(ref.values()):
         ref["branch"] = "main"

@@ -56,7 +56,7 @@ def _parse_authorized(given: object) -> tuple[str | tuple[str, str], str | None]
 _AUTHORIZE = (
     "A URL prefix below which files may be read, with the server if the repository names one, and"
     " with credentials as for the --access of build; recorded stands for what your own builds of"
-    " the repository referred to."
+    " the repository referred to, which is what may be read where the option is left out."
 )
 
 

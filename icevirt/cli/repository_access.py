@@ -146,8 +146,8 @@ def _with_recorded(authorize: Any, repo: Any, options: dict[str, Any]) -> Any:
     words = [each if isinstance(each, str) else each[0] for each in authorize or ()]
     if RECORDED not in words:
         return authorize
-    from icevirt.api.trust.made_here import read_containers
     from icevirt.display.blocks import entry
+    from icevirt.repo.made_here import read_containers
     from icevirt.storage.constructors import storage_of
 
     found = read_containers(storage_of(_reach(repo, **options)).url)

@@ -96,7 +96,7 @@ class ChunkCache:
         self.directory, self.size = _path_of(directory), parse_size(size)
         if self.size < _SMALLEST:
             raise InvalidInputError(
-                "this is no size of a cache of chunks",
+                "this is not a size that a cache of chunks can have",
                 do='Pass a number of bytes of at least 1 MiB, or text like "10GiB".',
                 chunk_cache_size=size,
             )

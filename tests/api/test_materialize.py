@@ -188,7 +188,7 @@ def test_what_makes_no_sense_is_refused(archive, how, words):
 
 def test_files_have_to_be_authorized_and_unchanged(archive):
     with pytest.raises(UnauthorizedError, match="authorize_virtual_chunk_access"):
-        archive.materialize(authorize_virtual_chunk_access=None)
+        archive.materialize(authorize_virtual_chunk_access=[])
     for path in map(Path, write_days(archive.folder, scale=0.5)):
         later = path.stat().st_mtime + 10  # Icechunk records whole seconds
         os.utime(path, (later, later))

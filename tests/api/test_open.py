@@ -47,7 +47,40 @@ def test_recorded_stands_for_the_prefixes_of_ones_own_builds(built, tmp_path, ru
     assert "nothing is recorded" in error
 
 
-def test_a_refusal_is_ready_to_paste(built, tmp_path, run):
+CALLS = {
+    "icevirt.open": lambda repo: icevirt.open(repo).load(),
+    "the engine": lambda repo: xr.open_dataset(repo, engine="icevirt").load(),
+    "verify": lambda repo: icevirt.verify(repo, executor="in-process"),
+    "materialize": lambda repo: icevirt.materialize(
+        repo, "packed", chunks={"time": 2}, executor="in-process"
+    ),
+    "relocate": lambda repo: icevirt.relocate(
+        repo, "files", repo.parent / "elsewhere", executor="in-process"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_what_this_user_built_needs_no_prefix_and_what_is_new_does(tmp_path, monkeypatch, call):
+    """One rule for every call that reads files; a container's name names no place."""
+    files = write_days(tmp_path / "in", 2)
+    icevirt.build(
+        files,
+        tmp_path / "repo",
+        concat_dim="time",
+        commit_options={"containers": {"files": str(tmp_path / "in")}},
+        executor="in-process",
+    )
+    shutil.copytree(tmp_path / "in", tmp_path / "elsewhere")
+    shutil.copytree(tmp_path / "repo", tmp_path / "copy")
+    with pytest.raises(UnauthorizedError) as caught:
+        call(tmp_path / "copy")
+    assert f"{(tmp_path / 'in').as_uri()}/" in str(caught.value)
+    call(tmp_path / "repo")
+
+
+def test_a_refusal_is_ready_to_paste(built, tmp_path, run, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
     status, _, error = run("verify", tmp_path / "repo")
     assert status == 1
     assert f"--authorize {(tmp_path / 'in').as_uri()}/" in error

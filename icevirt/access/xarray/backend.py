@@ -93,7 +93,8 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             as_of: Open what the branch showed at this time.
             authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
                 may be read, or a mapping from them to credentials; ``"public"`` for public buckets
-                and https servers, without credentials.
+                and https servers, without credentials. Where nothing is said, what builds of this
+                user on this machine referred to may be read.
             on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
                 once for each file and show it as it is, or ``ignore`` that.
             chunk_cache: A directory of this machine that keeps chunks of servers, encoded as they
@@ -189,6 +190,7 @@ def _open(
         The arguments of `dataset_of`, and whether eras are concatenated.
     """
     from icevirt.access.store.zarr_store import IcevirtStore
+    from icevirt.repo.made_here import own_or
     from icevirt.repo.repository import Repository
     from icevirt.repo.session import session_as_opened
     from icevirt.storage.constructors import storage_of
@@ -207,9 +209,10 @@ def _open(
         )
     if tag is None and snapshot_id is None and branch is None:
         branch = "main"
+    storage = storage_of(root, storage_options)
     repository = Repository.open(
-        storage_of(root, storage_options) if storage_options else root,
-        authorize_virtual_chunk_access=authorize_virtual_chunk_access,
+        storage,
+        authorize_virtual_chunk_access=own_or(authorize_virtual_chunk_access, storage.url),
     )
     session = session_as_opened(
         repository, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of

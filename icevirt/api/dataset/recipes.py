@@ -21,13 +21,13 @@ from icevirt.api.commit_options import BY_KEYWORD, CommitOptions
 from icevirt.api.dataset.records import KeptRecipe, recipe_named
 from icevirt.api.recipe import VERSION, each_moved, inward, load_recipe, read_recipe, toml
 from icevirt.api.sources.inputs import each_source, is_listable, names_many
-from icevirt.api.trust.made_here import is_remembered, read_places
 from icevirt.api.trust.readable_places import ReadablePlaces, below, places_named
 from icevirt.archive.options import names
 from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.planning.remedies import of_arguments
 from icevirt.remedy_notation import write_code, write_remedy
+from icevirt.repo.made_here import is_remembered, read_places
 from icevirt.scan.registry import is_installed
 from icevirt.storage.protocol import Storage
 

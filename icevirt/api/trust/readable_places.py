@@ -17,7 +17,6 @@ from typing import Any
 
 from icevirt.amounts import plural
 from icevirt.api.sources.inputs import Inputs, each_source, names_many
-from icevirt.api.trust.made_here import read_containers
 from icevirt.archive.reports.build import BuildReport, Opening
 from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import (
@@ -38,6 +37,7 @@ from icevirt.planning.containers import containers_for
 from icevirt.planning.remedies import list_names, of_arguments
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import write_code, write_remedy
+from icevirt.repo.made_here import read_containers
 from icevirt.storage.protocol import Storage
 
 REBUILD = write_remedy(

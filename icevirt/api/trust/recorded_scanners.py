@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any
 
 from icevirt.api.dataset.records import recipe_named
-from icevirt.api.trust.made_here import is_remembered
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.remedy_notation import write_code, write_remedy
+from icevirt.repo.made_here import is_remembered
 from icevirt.scan.registry import find_named, is_installed
 from icevirt.storage.protocol import Storage
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from icevirt.api.trust.made_here import read_containers
 from icevirt.archive.reports.build import open_group
-from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
+
+    from icevirt.storage.constructors import StorageLike
 
 
 def open(repo: StorageLike, **options: Any) -> Dataset | DataTree:  # noqa: A001 - as h5py and rasterio have it
@@ -26,7 +26,7 @@ def open(repo: StorageLike, **options: Any) -> Dataset | DataTree:  # noqa: A001
         repo: Path or URL of the repository, or a storage.
         options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"``, like ``group``,
             ``branch`` or ``chunks``; ``authorize_virtual_chunk_access`` takes the place of what is
-            noted.
+            noted, as it does there.
 
     Raises:
         RepositoryNotFoundError: There is no repository.
@@ -38,5 +38,4 @@ def open(repo: StorageLike, **options: Any) -> Dataset | DataTree:  # noqa: A001
         >>> ds["tas"].sel(lat=43.5, lon=1.5, time="2002-07").values.round(2)
         array([25.82], dtype=float32)
     """
-    known = {"authorize_virtual_chunk_access": read_containers(storage_of(repo).url)}
-    return open_group(repo, {**known, **options})
+    return open_group(repo, options)

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from icevirt.api.trust.made_here import (
+from icevirt.repo.made_here import (
     is_remembered,
     read_containers,
     remember,

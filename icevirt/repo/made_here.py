@@ -13,9 +13,11 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from icevirt.objects.authorize import Prefix
+if TYPE_CHECKING:
+    from icevirt.objects.authorize import Prefix
+    from icevirt.repo.authorization import Authorization
 
 _NAME = "icevirt/recipes.jsonl"
 _MOST = 1 << 24  # bytes that are read
@@ -51,6 +53,15 @@ def read_containers(repo: str) -> tuple[Prefix, ...]:
         if isinstance(line.get("containers"), list):
             found |= dict.fromkeys(_entries(line["containers"]))
     return tuple(found)
+
+
+def own_or(given: Authorization, repo: str) -> Authorization:
+    """Return what a caller authorizes for a repository: where nothing is said, what is their own.
+
+    This is the one rule of all calls that read files: what builds of this user on this machine
+    referred to needs no word, and everything else does. An empty list authorizes nothing.
+    """
+    return (read_containers(repo) or None) if given is None else given
 
 
 def remember_places(repo: str, places: Iterable[str]) -> None:

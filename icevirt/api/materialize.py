@@ -14,8 +14,7 @@ from icevirt.amounts import volume
 from icevirt.api.authorizing import refuse_unreadable
 from icevirt.api.events import Clock, long_running
 from icevirt.api.storing import ArrayStorage, StoredIn, dataset_of, files_of, index_of
-from icevirt.archive.joining import find_fixed_dtype
-from icevirt.archive.reports.build import Progress
+from icevirt.archive.reports.build import LayoutCost, Progress
 from icevirt.archive.reports.relocation import MaterializeReport
 from icevirt.errors import (
     AlreadyExistsError,
@@ -31,8 +30,9 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.snapshot import ArrayNode, Extents, Node, Snapshot, chunk_shape, document_of
 from icevirt.model.twins import find_variable
+from icevirt.planning.schedule.twin_estimate import cost_of_layout, edges_of, steps_of
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
-from icevirt.planning.twins import path_of_twin
+from icevirt.planning.twins import path_of_twin, rewritten_bytes
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
@@ -42,6 +42,7 @@ from icevirt.repo.made_here import own_or
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
+from icevirt.repo.summary import array_summary
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Storage
@@ -211,9 +212,10 @@ def materialize(
         bytes_read=sum(each.bytes_read for each in counted),
         bytes_stored=sum(each.bytes_stored for each in copied)
         if is_counted
-        else _bytes(session, made),
+        else _bytes(session, node),
         tasks=len(work.tasks(running)) if is_needed else 0,
         bytes_rewritten=_bytes_rewritten(made, work.growing) if beside else 0,
+        **(_layouts(session, node, made, work.growing) if beside else {}),
         executor=running.name,
         seconds=clock.seconds,
     )
@@ -293,23 +295,25 @@ def _refuse_full(storage: Storage, needed: int, path: str) -> None:
 
 def _bytes_rewritten(made: ArrayNode, growing: Collection[str]) -> int:
     """Return how many bytes of values an append writes again at most: the last chunks."""
-    edges, names = chunk_shape(made) or made.shape, made.dimension_names or ()
-    dtype = find_fixed_dtype(document_of(made)["data_type"])
-    return max(
-        (
-            math.prod(edge if each == name else size for each, edge, size in sizes)
-            * (dtype.itemsize if dtype is not None else 0)
-            for name in growing
-            if name in names and (sizes := [*zip(names, edges, made.shape, strict=True)])
-        ),
-        default=0,
-    )
+    shape, data_type = made.shape, document_of(made)["data_type"]
+    edges, names = chunk_shape(made) or shape, made.dimension_names or (None,) * len(shape)
+    return rewritten_bytes(shape, edges, names, growing, data_type)
 
 
-def _bytes(session: Session, made: ArrayNode) -> int:
+def _layouts(
+    session: Session, node: ArrayNode, made: ArrayNode, growing: Collection[str]
+) -> dict[str, LayoutCost]:
+    """Return what reading takes in the chunks of a variable and in those of its twin."""
+    array = array_summary(session.assets, node, lambda _: None)
+    axis = steps_of(array, growing)
+    edges = {"own": edges_of(array), "twin": chunk_shape(made) or made.shape}
+    return {name: cost_of_layout(array, each, axis) for name, each in edges.items()}
+
+
+def _bytes(session: Session, node: ArrayNode) -> int:
     from icevirt.access.columns.stored_array import open_array
 
-    return math.prod(made.shape) * open_array(session, made.path).dtype.itemsize
+    return math.prod(node.shape) * open_array(session, node.path).dtype.itemsize
 
 
 def _count(session: Session, node: ArrayNode) -> int:

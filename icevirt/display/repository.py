@@ -26,6 +26,7 @@ from icevirt.display.blocks import (
     size,
     words,
 )
+from icevirt.display.layouts import propose_twin
 from icevirt.display.report import opening_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def summary_facts(summary: RepositorySummary) -> dict[str, str | None]:
         "branches": ", ".join(summary.branches) or None,
         "tags": ", ".join(summary.tags) or None,
         "authorize": ", ".join(map(entry, summary.containers)) or None,
+        **propose_twin(summary.arrays, summary.repo),
     }
 
 

@@ -39,6 +39,7 @@ from icevirt.display.blocks import (
     words,
 )
 from icevirt.display.fixes import quote_word
+from icevirt.display.layouts import compare_layouts
 from icevirt.display.plan import build_plan
 from icevirt.display.report import opening, show_held
 from icevirt.remedy_notation import COMMAND, REPOSITORY
@@ -278,6 +279,7 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
             "chunks": f"{count(report.chunks, 'chunk')}{shape}",
             "reads": f"{size(report.bytes_read)} of source files",
             "stores": f"{size(report.bytes_stored)}{before}",
+            **(compare_layouts(report.own, report.twin) if report.own and report.twin else {}),
             "each append": f"writes up to {size(report.bytes_rewritten)} of values again"
             if report.bytes_rewritten
             else None,

@@ -8,19 +8,22 @@ of the same variable of the files, and whatever makes a dataset longer or anew t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from icevirt.archive.plan import BuildPlan
+from icevirt.amounts import volume
+from icevirt.archive.joining import find_fixed_dtype
+from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId8
 from icevirt.model.attributes import TWIN_MARKS
 from icevirt.model.json import JSON, JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.twins import digest_of_twin, marks_in
-from icevirt.planning.stored_form import StoredForms, forms_of
+from icevirt.planning.stored_form import StoredForm, StoredForms, forms_of
 
 BEHIND = "the variable that it copies was changed"
 
@@ -76,7 +79,37 @@ def add_twins(plan: BuildPlan, twins: StoredForms) -> BuildPlan:
         and path not in arrays
         and form.misfit(json.loads(arrays[form.of].zarr_json)) is None
     )
-    return replace(plan, arrays=(*plan.arrays, *added)) if added else plan
+    if not added:
+        return plan
+    notes = tuple(_note(array, twins[array.path], plan.concat_dim) for array in added)
+    return replace(plan, arrays=(*plan.arrays, *added), notes=(*plan.notes, *notes))
+
+
+def _note(array: PlannedArray, form: StoredForm, growing: Sequence[str]) -> str:
+    """Say in which chunks a twin lies, and how much of it each append writes again."""
+    edges, names = form.chunk_shape or array.chunk_shape, array.schema.dimension_names
+    size = rewritten_bytes(array.shape, edges, names, growing, array.schema.data_type)
+    lengths = " × ".join(map(str, edges))
+    again = f"; an append writes up to {volume(size)} of its values again" if size else ""
+    return f"{array.path} is the twin of {form.of}, in chunks of {lengths}{again}"
+
+
+def rewritten_bytes(
+    shape: Sequence[int],
+    edges: Sequence[int],
+    names: Sequence[str | None],
+    growing: Iterable[str],
+    data_type: object,
+) -> int:
+    """Return how many bytes of values an append writes again at most: the last chunks."""
+    sizes, dtype = [*zip(names, edges, shape, strict=True)], find_fixed_dtype(data_type)
+    width = 0 if dtype is None else dtype.itemsize
+    found = (
+        width * math.prod(edge if each == name else size for each, edge, size in sizes)
+        for name in growing
+        if name in names
+    )
+    return max(found, default=0)
 
 
 def with_copied(chosen: Sequence[str], forms: StoredForms) -> tuple[str, ...]:

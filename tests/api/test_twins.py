@@ -274,3 +274,24 @@ def test_what_is_chosen_can_be_asked_and_said(maps, requests):
     assert "t_twin" in xr.open_dataset(repo, engine="icevirt", layout="all", **prefixes)
     with pytest.raises(InvalidInputError, match="layout"):
         xr.open_dataset(repo, engine="icevirt", layout="rows", **prefixes)
+
+
+def test_what_reading_takes_is_said_for_the_chunks_at_hand_and_for_a_twin(maps):
+    repo, folder, _ = maps
+    source = str(folder / "*.nc")
+    said = " ".join(as_text(icevirt.plan(source, executor="in-process"), width=300).split())
+    chunks = "time=120,y=8,x=12"
+    assert f"icevirt materialize REPO /t --beside --chunks {chunks}" in said
+    assert "2 requests, 45.0 KiB, 0.03 s; in its own chunks 121 requests, 45.0 KiB, 0.24 s" in said
+    report = icevirt.materialize(
+        repo, "t", chunks={"time": 60, "y": 4, "x": 4}, beside=True, dry_run=True,
+        executor="in-process",
+    )  # fmt: skip
+    assert (report.own.map.requests, report.twin.map.requests) == (2, 7)
+    assert (report.own.series.requests, report.twin.series.requests) == (121, 3)
+    assert report.twin.bytes == report.own.bytes == STEPS * 8 * 12 * 4
+    assert report.bytes_rewritten == 60 * 8 * 12 * 4
+    assert "twin: 3 requests, 7.5 KiB, 0.03 s" in as_text(report)
+    with_twin = icevirt.plan(source, repo=repo, executor="in-process")
+    assert [each for each in with_twin.notes if "/t_twin is the twin of /t" in each]
+    assert "--beside" not in as_text(with_twin)

@@ -45,7 +45,9 @@ def costs_are_as_the_page_says(run):
         "1012.5 KiB",
         "1012.5 KiB, before compression",
     ]
+    assert "twin: 73 requests, 1012.5 KiB" in shown
     said = " ".join(page.split())
+    assert "A map of those chunks is 73 requests and 1012.5 KiB" in said
     assert "one map is at most 2 requests and 28.1 KiB" in said
     assert "at most 37 requests and 1012.5 KiB. To store `tas` reads 1012.5 KiB" in said
 

@@ -419,6 +419,31 @@ class ReadCost:
         """Of chunks and manifests."""
         return self.chunks + self.manifests
 
+    @property
+    def seconds(self) -> float:
+        """As long as that takes at 30 ms a request, 16 of them at once, and 100 MB a second."""
+        return 0.03 * -(-self.requests // 16) + self.bytes / 1e8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutCost:
+    """What reading an array takes in chunks of some lengths."""
+
+    chunk_shape: tuple[int, ...]
+    map: ReadCost  # of one step
+    series: ReadCost  # of one point over all steps
+    bytes: int  # of the array, as stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinAdvice:
+    """A twin that makes series cheap, beside the variable, which makes maps cheap."""
+
+    path: str  # of the variable
+    chunks: Mapping[str, int]  # that are proposed, by dimension
+    own: LayoutCost
+    twin: LayoutCost
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayCost:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.amounts import plural, volume
+from icevirt.archive.reports.build import LayoutCost
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference
 from icevirt.escaping import Pictured, escape_line
 
@@ -130,6 +131,8 @@ class MaterializeReport(Pictured):
     bytes_stored: int  # in a plan of other chunks or codecs: before compression
     tasks: int
     bytes_rewritten: int = 0  # of values, by each append at most, where it is a twin
+    own: LayoutCost | None = None  # what the variable takes that gets a twin
+    twin: LayoutCost | None = None  # what its twin takes
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 

@@ -1,0 +1,39 @@
+"""Say what reading takes in the chunks of a variable, and in those of a twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from shlex import quote
+
+from icevirt.archive.reports.build import ArraySummary, LayoutCost, ReadCost
+from icevirt.display.blocks import box, count, size
+from icevirt.planning.schedule.twin_estimate import advise
+
+
+def cost(read: ReadCost) -> str:
+    """Return requests, bytes and seconds."""
+    return f"{count(read.requests, 'request')}, {size(read.bytes)}, {read.seconds:.2f} s"
+
+
+def compare_layouts(own: LayoutCost, twin: LayoutCost) -> dict[str, str | None]:
+    """Return what a map and a series take in both layouts."""
+    return {
+        "a map": f"own chunks: {cost(own.map)}; twin: {cost(twin.map)}",
+        "a series": f"own chunks: {cost(own.series)}; twin: {cost(twin.series)}",
+        "estimated": "at 30 ms a request, 16 at once, and 100 MB/s",
+    }
+
+
+def propose_twin(arrays: Iterable[ArraySummary], repo: str) -> dict[str, str | None]:
+    """Return when a twin pays; nothing where none does."""
+    found = advise(arrays)
+    if found is None:
+        return {}
+    chunks = ",".join(f"{name}={length}" for name, length in found.chunks.items())
+    return {
+        "a twin": f"of {found.path} in chunks of {box(found.twin.chunk_shape)} stores about"
+        f" {size(found.twin.bytes)}: icevirt materialize {quote(repo)} {quote(found.path)} --beside"
+        f" --chunks {quote(chunks)}",
+        "its series": f"{cost(found.twin.series)}; in its own chunks {cost(found.own.series)}",
+        "its maps": f"{cost(found.own.map)} in its own chunks, as before",
+    }

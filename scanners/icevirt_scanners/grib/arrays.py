@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -102,9 +103,14 @@ class PlacedFields:
             data_type=_FLOAT.name,
             codecs=codecs,
             fill_value="NaN",
-            attributes=Attributes.of(describe(self.key, self.grid)),
+            attributes=_attributes_of(self.key, self.grid),
             references=table,
         )
+
+
+@lru_cache(4096)  # files of an archive have the same variables
+def _attributes_of(key: VariableKey, grid: Grid) -> Attributes:
+    return Attributes.of(describe(key, grid))
 
 
 def describe(key: VariableKey, grid: Grid) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import batched
 
 import numpy as np
@@ -76,7 +77,7 @@ class DescribedFile:
 
     def path_of(self, key: VariableKey) -> str:
         """Return the path of a variable."""
-        return paths.join(self.group, node_name(key.name.encode())[0])
+        return paths.join(self.group, _node_of(key.name))
 
     def on_grid_of(self, numbers: Iterable[int]) -> DescribedFile:
         """Return the file with the grid of the first of some variables whose grid is read."""
@@ -121,6 +122,11 @@ class DescribedFile:
             file=source.file.url,
             number=int(self.fields.message[row]),
         )
+
+
+@lru_cache(4096)
+def _node_of(name: str) -> str:
+    return node_name(name.encode())[0]
 
 
 def describe_file(

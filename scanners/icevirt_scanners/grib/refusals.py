@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.remedy_notation import Remedy, write_code, write_option, write_remedy
 from icevirt.scan.contract import GridUse
@@ -12,6 +14,7 @@ from icevirt_scanners.context import LEAVE_OUT
 from icevirt_scanners.grib.described import DescribedFile
 from icevirt_scanners.grib.grids import read_grid
 from icevirt_scanners.grib.octets import UnreadGridError
+from icevirt_scanners.grib.sections import Fields
 
 # names of other templates
 _OTHER_PACKINGS = {4: "IEEE floats", 41: "PNG", 61: "logarithms", 200: "run lengths"}
@@ -35,7 +38,10 @@ def find_unread(held: DescribedFile) -> Iterator[tuple[str, str]]:
 
 def find_grid_refusal(held: DescribedFile, variable: int) -> str:
     """Return why the grid of a variable is not read; "" where it is."""
-    grids = np.unique(held.fields.grid[held.rows(variable)])
+    numbers = held.fields.grid[held.rows(variable)]
+    if held.place is not None and (numbers == held.place.number).all():
+        return ""  # nearly always
+    grids = np.unique(numbers)
     try:
         kinds = {read_grid(held.fields.grids[number]).kind for number in grids.tolist()}
     except UnreadGridError as error:
@@ -47,33 +53,59 @@ def find_grid_refusal(held: DescribedFile, variable: int) -> str:
     return ""
 
 
-def find_codec_refusal(held: DescribedFile, variable: int) -> str:
-    """Return why the codec does not decode a variable as ecCodes does; "" where it does."""
-    rows, fields = held.rows(variable), held.fields
-    packing = fields.packing[rows, 9].astype(np.int64) << 8 | fields.packing[rows, 10]
-    bitmap = fields.bitmap[rows]
-    later = fields.part[rows] > 0
-    packed = ~np.isin(packing, [*_BITS])
-    mapped = ~np.isin(bitmap, (_NO_BITMAP, _OWN_BITMAP))
-    bits = fields.packing[rows, 19]
-    wide = np.zeros(len(rows), np.bool_)
-    for number, (least, most) in _BITS.items():
-        wide |= (packing == number) & (bits > 0) & ((bits < least) | (bits > most))
-    odd = later | packed | mapped | wide
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Undecoded:
+    """Why the codec does not decode the fields of a file as ecCodes does, a row for each."""
+
+    fields: Fields
+    packing: NDArray[np.int64]
+    bits: NDArray[np.uint8]
+    later: NDArray[np.bool_]
+    packed: NDArray[np.bool_]
+    mapped: NDArray[np.bool_]
+    wide: NDArray[np.bool_]
+    any: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, fields: Fields) -> Undecoded:
+        """Look at all fields of a file."""
+        packing = fields.packing[:, 9].astype(np.int64) << 8 | fields.packing[:, 10]
+        bits, later = fields.packing[:, 19], fields.part > 0
+        packed = ~np.isin(packing, [*_BITS])
+        mapped = ~np.isin(fields.bitmap, (_NO_BITMAP, _OWN_BITMAP))
+        wide = np.zeros(len(fields), np.bool_)
+        for number, (least, most) in _BITS.items():
+            wide |= (packing == number) & (bits > 0) & ((bits < least) | (bits > most))
+        return cls(
+            fields=fields,
+            packing=packing,
+            bits=bits,
+            later=later,
+            packed=packed,
+            mapped=mapped,
+            wide=wide,
+            any=later | packed | mapped | wide,
+        )
+
+
+def find_codec_refusal(undecoded: Undecoded, rows: NDArray[np.int64]) -> str:
+    """Return why the codec does not decode a variable of some fields; "" where it does."""
+    odd = undecoded.any[rows]
     if not odd.any():
         return ""
-    at = int(np.argmax(odd))
-    if later[at]:
+    at = int(rows[np.argmax(odd)])
+    packing, bits = undecoded.packing, undecoded.bits
+    if undecoded.later[at]:
         why = f"{_LATER}, and the codec decodes that one of a chunk"
-    elif packed[at]:
+    elif undecoded.packed[at]:
         name = _OTHER_PACKINGS.get(int(packing[at]), "")
         why = f"packing 5.{int(packing[at])}{f' ({name})' if name else ''}"
-    elif wide[at]:
+    elif undecoded.wide[at]:
         least, most = _BITS[int(packing[at])]
         why = f"packing 5.{int(packing[at])} of {int(bits[at])} bits a value, not {least} to {most}"
     else:
-        why = f"its bitmap is the predefined one {int(bitmap[at])}"
-    return f"{why} (message {int(fields.message[rows[at]])})"
+        why = f"its bitmap is the predefined one {int(undecoded.fields.bitmap[at])}"
+    return f"{why} (message {int(undecoded.fields.message[at])})"
 
 
 def propose_groups(held: DescribedFile, variable: int) -> Remedy:

@@ -111,19 +111,26 @@ def _refuse(context: ScanContext, path: str, kind: str, cause: str) -> None:
 
 def _kept(held: DescribedFile, context: ScanContext) -> Iterator[int]:
     """Yield the numbers of the variables that are wanted and can be described."""
-    seen = set[str]()
+    seen, undecoded = set[str](), refusals.Undecoded.of(held.fields)
     for number, key in enumerate(held.variables.keys):
         path = held.path_of(key)
         if not context.wants(path):
             continue
-        check = partial(_check, number, path, held, context, is_second=path in seen)
+        is_second = path in seen
+        check = partial(_check, number, path, held, undecoded, context, is_second=is_second)
         if context.represent(path, check):
             seen.add(path)
             yield number
 
 
 def _check(
-    number: int, path: str, held: DescribedFile, context: ScanContext, *, is_second: bool
+    number: int,
+    path: str,
+    held: DescribedFile,
+    undecoded: refusals.Undecoded,
+    context: ScanContext,
+    *,
+    is_second: bool,
 ) -> bool:
     """Say that a variable can be described. Raises `UnsupportedError` if it cannot."""
     if is_second:
@@ -132,7 +139,8 @@ def _check(
         what, do = "a GRIB field of a grid that is not read", refusals.propose_groups(held, number)
         raise context.refusal(path, what, do=do, cause=cause)
     is_native = context.options.policy_of(path) is Policy.native
-    if not is_native and (cause := refusals.find_codec_refusal(held, number)):
+    cause = "" if is_native else refusals.find_codec_refusal(undecoded, held.rows(number))
+    if cause:
         what = "a GRIB field that the codec gribberish does not decode"
         raise context.refusal(path, what, do=refusals.propose_native(path, cause), cause=cause)
     return True

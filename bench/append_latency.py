@@ -3,10 +3,12 @@
 ``python bench/append_latency.py`` builds a dataset of 150 arrays in a bucket on loopback, then
 appends files one by one through a proxy that waits 58 ms before each answer, as a process that
 watches does: it lists the folder again and again. A line for each file: seconds from the moment the
-file was there until its commit was acknowledged, processor seconds of this process, bytes that the
-proxy passed on in either direction, and requests by kind; then seconds and requests until a reader
+file was there until its commit was acknowledged, processor seconds of this process, how many
+answers came one after the other (some of them while this process computes), bytes that the proxy
+passed on in either direction, and requests by kind; then seconds and requests until a reader
 that opens the repository anew has a value of the new file. ``--references`` is how many the dataset
-has before, in arrays that lie in sparse files of at most 100,000 steps. With ``--grib`` files are
+has before, in arrays that lie in sparse files of at most 100,000 steps; ``--commits`` is how many
+snapshots its history has. With ``--grib`` files are
 leads of a forecast in GRIB, a message for each array. ``--peer`` does the commits
 with icechunk's own client for comparison: it gets the locations of the chunks as arguments and
 reads no file.
@@ -31,12 +33,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from commit_history import with_history
+
 import icevirt
 from servers import places
 from servers.places import BUCKET, S3Place
 from servers.processes import free_port, running
 
 _READ, _WRITTEN = "bytes read", "bytes written"  # of bodies, in counts of the proxy
+_WAITS = "waits"  # as many answers came one after the other: none was asked for before the last
 _WIDTH = 128  # values of a step, 512 bytes: a chunk of its own
 _PER_FILE = 100_000  # steps of a file of the first build, at most
 
@@ -46,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arrays", type=int, default=150)
     parser.add_argument("--references", type=int, default=15_000)
+    parser.add_argument("--commits", type=int, default=0, help="behind which files are appended")
     parser.add_argument("--files", type=int, default=12, help="that are appended")
     parser.add_argument("--latency", type=float, default=0.058, help="seconds before an answer")
     parser.add_argument("--grib", action="store_true", help="files of GRIB, by ecCodes")
@@ -88,6 +94,9 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         combine_options={"max_native_bytes": max(times, 2**28)},
     )
     print(f"built {steps * asked.arrays:,} references in {time.perf_counter() - begin:.0f} s")
+    held = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo").store()
+    if asked.commits:
+        held.put("repo", with_history(bytes(held.get("repo").bytes()), asked.commits))
     os.environ |= {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
@@ -98,7 +107,7 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     late = S3Place(endpoint=f"http://127.0.0.1:{proxy}", prefix="repo")
     repo = late.icevirt()
     took, used, read_in = [], [], []
-    print("file  seconds  processor  flat  read  written  phases  requests  reader")
+    print("file  seconds  processor  flat  waits  read  written  phases  requests  reader")
     for number in range(asked.files):
         write(folder / "next", steps + number, 1, asked.arrays)
         there.put(f"{number:06}.{suffix}", (folder / "next").read_bytes())
@@ -110,8 +119,9 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         phases = {name: round(value, 2) for name, value in report.seconds.items()}
         requests = dict(asked_of(proxy).most_common())
         read, written = requests.pop(_READ, 0), requests.pop(_WRITTEN, 0)
+        waits = requests.pop(_WAITS, 0)
         print(
-            f"{number:4}  {took[-1]:.2f}  {used[-1]:.2f}  {report.flat}  "
+            f"{number:4}  {took[-1]:.2f}  {used[-1]:.2f}  {report.flat}  {waits}  "
             f"{read:,} B  {written:,} B  {phases}  "
             f"{sum(requests.values())} {requests}",
             end="  ",
@@ -233,14 +243,18 @@ class Late(BaseHTTPRequestHandler):
     server_port = 0
     latency = 0.0
     counts: ClassVar[Counter[str]] = Counter()
+    spans: ClassVar[list[tuple[float, float]]] = []  # when a request came, and when its answer went
 
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         if self.path == "/asked":
+            Late.counts[_WAITS] = one_after_the_other(Late.spans)
             body = "\n".join(f"{name} {count}" for name, count in Late.counts.items()).encode()
             Late.counts.clear()
+            Late.spans.clear()
             self._answer(200, {}, body)
             return
+        begin = time.monotonic()
         time.sleep(Late.latency)
         parts = self.path.partition("?")[0].split("/")
         Late.counts[f"{self.command}:{'/'.join(parts[2:-1]) or parts[-1] or 'list'}"] += 1
@@ -256,6 +270,7 @@ class Late(BaseHTTPRequestHandler):
         length = found.getheader("content-length")
         raw = found.read()
         connection.close()
+        Late.spans.append((begin, time.monotonic()))
         Late.counts[_READ] += len(raw)
         Late.counts[_WRITTEN] += len(body)
         self._answer(found.status, kept, raw, length if self.command == "HEAD" else None)
@@ -278,6 +293,15 @@ class Late(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
+
+
+def one_after_the_other(spans: list[tuple[float, float]]) -> int:
+    """Return how many requests there are at most of which each came behind the answer before."""
+    found, free = 0, 0.0
+    for begin, end in sorted(spans, key=lambda each: each[1]):
+        if begin >= free:
+            found, free = found + 1, end
+    return found
 
 
 def serve(port: int, server: int, latency: float) -> None:

@@ -56,10 +56,6 @@ def make(root: Path, snapshots: int) -> None:
     import zarr
 
     import icevirt
-    from icevirt.ids import ObjectId12
-    from icevirt.model.repo_info import OpsLogEntry, SnapshotSummary
-    from icevirt.model.updates import NewCommit
-    from icevirt.wire.repo_info import file as repo_info
 
     repo = icevirt.Repository.create(icevirt.local_filesystem_storage(str(root)))
     if snapshots > 1:
@@ -67,7 +63,17 @@ def make(root: Path, snapshots: int) -> None:
         zarr.create_array(session.store, name="x", shape=(1_000,), chunks=(10,), dtype="i4")
         session.commit("an array")
     file = root / "repo"
-    info = repo_info.decode(file.read_bytes())
+    file.write_bytes(with_history(file.read_bytes(), snapshots))
+
+
+def with_history(raw: bytes, snapshots: int) -> bytes:
+    """Return a `repo` object with so many snapshots, most of them before the tip of `main`."""
+    from icevirt.ids import ObjectId12
+    from icevirt.model.repo_info import OpsLogEntry, SnapshotSummary
+    from icevirt.model.updates import NewCommit
+    from icevirt.wire.repo_info import file as repo_info
+
+    info = repo_info.decode(raw)
     tip = info.snapshots[info.branches["main"]]
     output, parent, updates = dict(info.snapshots), tip.parent_id, list(info.latest_updates)
     for number in range(snapshots - len(output)):
@@ -84,10 +90,8 @@ def make(root: Path, snapshots: int) -> None:
     output[tip.id] = replace(tip, parent_id=parent)
     latest = tuple(updates[:OPS_LOG])
     before = updates[OPS_LOG].backup_path if len(updates) > OPS_LOG else None
-    file.write_bytes(
-        repo_info.encode(
-            info._replace(snapshots=output, latest_updates=latest, repo_before_updates=before)
-        )
+    return repo_info.encode(
+        info._replace(snapshots=output, latest_updates=latest, repo_before_updates=before)
     )
 
 

@@ -6,9 +6,10 @@
 
 A run has files of 31 members and 362 leads, each with a list of its messages beside it, as wgrib2
 writes it. The files are synthetic and small: ecCodes encodes one message for each parameter, of a
-constant field on a grid of 16 x 8 points, and the others differ from it in reference time, lead and
-member, and have a valid header each. Their values are constant, so that an archive of many files
-fits a disk; the scan reads headers and lists, and would read as many bytes of large messages.
+constant field on a grid of 16 x 8 points, with a local section that gives each another length, and
+the others differ from it in reference time, lead and member, and have a valid header each. Values
+are constant, so that an archive of many files fits a disk; the scan reads headers and lists, and
+would read as many bytes of large messages.
 
 `icevirt.build` with ``sidecar="require"`` then scans, plans, writes and commits, in a process of
 its own, by local processes. Printed are seconds of each phase by the clock, processor time of the
@@ -56,6 +57,10 @@ def templates(messages: int) -> list[tuple[bytearray, int, str]]:
         eccodes.codes_set(handle, "parameterCategory", 192 + number // 200)
         eccodes.codes_set(handle, "parameterNumber", number % 200)
         raw = bytearray(eccodes.codes_get_message(handle))
+        end = 16 + int.from_bytes(raw[16:20], "big")
+        # messages of an archive differ in length, and those that do not are looked at one by one
+        raw[end:end] = (5 + number).to_bytes(4, "big") + b"\x02" + bytes(number)
+        raw[8:16] = len(raw).to_bytes(8, "big")
         at = 16
         while raw[at + 4] != 4:
             at += int.from_bytes(raw[at : at + 4], "big")

@@ -76,8 +76,8 @@ REASONS = {
         " icevirt writes the missing ones."
     ),
     r".*TestIcechunkStore::test_get_partial_values": (
-        "They ask for the last five bytes, and expect all but the first five; icevirt returns the"
-        " last five."
+        "They ask for the last five bytes of `zarr.json`, and expect all but the last five, as"
+        " the official client returns; icevirt returns the last five."
     ),
     r".*test_s3_static_credentials_redacts_secrets.*": (
         "Not even the first letters of a key are shown."

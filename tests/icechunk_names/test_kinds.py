@@ -16,6 +16,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 import icevirt.icechunk as ours
+from icechunk_names.storages import storages
 from icevirt import errors
 from icevirt.icechunk._shims.classes import icechunks_errors
 from icevirt.icechunk._shims.error_kinds import KINDS
@@ -332,25 +333,6 @@ PROGRAMS = [
     read_only_repositories,
     repositories_of_v1,
 ]
-
-
-def storages(kind, tmp_path, strict_s3):
-    """Return what makes a storage of a client by a name, the same one each time."""
-
-    def make(ice):
-        made = {}
-
-        def storage(name):
-            path = f"{ice.__name__}/{name}"
-            if kind == "disk":
-                return ice.local_filesystem_storage(str(tmp_path / path))
-            if kind == "memory":
-                return made.setdefault(name, ice.in_memory_storage())
-            return ice.s3_storage(**{**strict_s3.place.options, "prefix": path})
-
-        return storage
-
-    return make
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,6 @@ gc.disable()  # collections would walk over what is imported and collected again
 
 def pytest_collection_finish() -> None:
     """Leave modules and collected tests out of garbage collections, which walked over all of them."""
-    gc.collect()
     gc.freeze()
 
 

@@ -86,6 +86,9 @@ BLOCK_REFS = 65_536
 BLOCK_DATA = 1 << 20
 """Inline bytes after which a packed row is closed."""
 
+_FEW = 8  # small files, which one part takes
+_LITTLE = 4 << 20  # their bytes; its tables take longer than scanning one of them
+
 OK = "ok"
 """The status of a file that was scanned."""
 
@@ -143,18 +146,23 @@ def parts_of(
 ) -> tuple[CatalogPart, ...]:
     """Cut the files, in their order, into parts.
 
-    The size of a part depends on the number of files alone, so that a scan resumed on another
-    machine cuts alike. Ten million files make some ten thousand parts. ``attempt`` distinguishes
-    parts that hold the same files, tried again. Files that are scanned in ``pieces``, by URL, have
-    a part each.
+    The size of a part depends on the number and the sizes of files alone, so that a scan resumed on
+    another machine cuts alike. Ten million files make some ten thousand parts. ``attempt``
+    distinguishes parts that hold the same files, tried again. Files that are scanned in ``pieces``,
+    by URL, have a part each.
     """
     size = size_of_parts(len(files))
     huge = pieces or {}
     runs: list[list[SourceFile]] = []
+    held = 0  # bytes of the files of the last part
     for file in files:
-        if not runs or len(runs[-1]) == size or file.url in huge or runs[-1][-1].url in huge:
+        last = runs[-1] if runs else []
+        goes_on = len(last) < size or (len(last) < _FEW and held + file.size <= _LITTLE)
+        if not last or not goes_on or file.url in huge or last[-1].url in huge:
             runs.append([])
+            held = 0
         runs[-1].append(file)
+        held += file.size
     return tuple(
         CatalogPart(
             name=f"{identity}-{_digest(identity, attempt, run)}",

@@ -72,6 +72,7 @@ def look_up_files(
     also: Sequence[str] = (),
     *,
     writer: IndexWriter | None = None,
+    known: KnownTables | None = None,
 ) -> CatalogLookup:
     """Look files up in the catalog. Those that lower ``limits`` stopped are not described by it.
 
@@ -82,6 +83,7 @@ def look_up_files(
         limits: Of the scan of a file.
         also: Identities of other scans, which count for files that this one does not describe.
         writer: Writes an index of parts that have none, where these are many.
+        known: Of what was read already; takes what is read now.
     """
     order = {name: at for at, name in enumerate(dict.fromkeys((identity, *also)))}
     tables = tables_of_files(storage)
@@ -92,7 +94,7 @@ def look_up_files(
     search.leave_out(each for note in forgotten for each in note)
     if len(parts) >= FEWEST:
         search.look_into_indexes(read_indexes(storage, order))
-    search.read_tables(storage, limits, writer)
+    search.read_tables(storage, limits, writer, {} if known is None else known)
     return search.finish(len(forgotten))
 
 
@@ -164,25 +166,40 @@ class _Search:
             self._indexed[covered] = True
             self._read[covered] = judged[covered]
 
-    def read_tables(self, storage: Storage, limits: ScanLimits, writer: IndexWriter | None) -> None:
+    def read_tables(
+        self,
+        storage: Storage,
+        limits: ScanLimits,
+        writer: IndexWriter | None,
+        known: KnownTables,
+    ) -> None:
         """Look for files in the tables that no index stands for."""
         left = np.flatnonzero(self._read).tolist()
         worth = self._worth_an_index() if writer is not None else frozenset()
-        paths = [self._tables[number].path for number in left]
+        keys = {number: (storage.url, self._tables[number], limits) for number in left}
+        paths = [key[1].path for key in keys.values() if key not in known]
         columns = [*_KEY, "row", *_STOPPED]
-        tables = read_tables(storage, paths, columns, coded=["code"])
-        for number, path, table in zip(left, paths, tables, strict=True):
-            with telling_damage(path):
-                rows = _rows(table, limits)
-            at, found = self._wanted.among(rows.hashes)
-            code = number << 32 | rows.row[found].astype(np.int64)
-            stopped = rows.stopped[found]
-            self._outgrown.append(code[stopped][~np.isin(code[stopped], self._gone)])
-            self._add(at[~stopped], code[~stopped])
+        tables = zip(paths, read_tables(storage, paths, columns, coded=["code"]), strict=True)
+        for number, key in keys.items():
+            if (rows := known.get(key)) is None:
+                path, table = next(tables)
+                with telling_damage(path):
+                    rows = _rows(table, limits)
+                if len(left) < FEWEST:
+                    known[key] = rows
+            self._find(number, rows)
             if writer is not None and number in worth:
-                writer.add(self._tables[number], rows.hashes, rows.row, may_stop=rows.may_stop)
+                writer.add(key[1], rows.hashes, rows.row, may_stop=rows.may_stop)
         if writer is not None:
             writer.close(self._indexes, {table_of(info) for info in self._tables})
+
+    def _find(self, number: int, rows: _FileRows) -> None:
+        """Look for files in the table of a part."""
+        at, found = self._wanted.among(rows.hashes)
+        code = number << 32 | rows.row[found].astype(np.int64)
+        stopped = rows.stopped[found]
+        self._outgrown.append(code[stopped][~np.isin(code[stopped], self._gone)])
+        self._add(at[~stopped], code[~stopped])
 
     def _worth_an_index(self) -> frozenset[int]:
         """Return the parts that no index covers, of scans that have many of them."""
@@ -219,6 +236,10 @@ class _FileRows(NamedTuple):
     row: NDArray[np.int32]
     stopped: NDArray[np.bool_]  # by limits that were lower
     may_stop: bool  # limits stopped some, whichever those were
+
+
+type KnownTables = dict[tuple[str, ObjectInfo, ScanLimits], _FileRows]
+"""Tables that one operation read, by catalog and listing: another one of a name has another."""
 
 
 def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> str:

@@ -108,7 +108,8 @@ def within[T](folder: str, act: Callable[[int], T], sync: Sync = sync) -> T:
                 except OSError as error:
                     _refuse_gone(at, error)
                     raise
-        time.sleep(attempt * _PAUSE)
+        if attempt:  # to sleep for no time gives the processor away
+            time.sleep(attempt * _PAUSE)
     make_directory(folder, sync)
     with directory(folder) as at:
         return act(at)

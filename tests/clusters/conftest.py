@@ -17,8 +17,9 @@ DAYS = 8
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all in one process, and only where they were asked for: they take minutes."""
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):  # `parents` took a second for 17,000 tests
             item.add_marker("ci")
             item.add_marker(pytest.mark.timeout(1800))
             item.add_marker(pytest.mark.xdist_group("clusters"))

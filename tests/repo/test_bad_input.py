@@ -4,7 +4,7 @@ One row for each mistake. A method that is in no row has to say in HARMLESS why 
 """
 
 import pickle
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from repo.support import array_json, group_json
 
 ROOT = "1CECHNKREP0F1RSTCMT0"
 NOWHERE = "0" * 20
-FUTURE = datetime.now(UTC) + timedelta(days=1)
+FUTURE = datetime(2200, 1, 1, tzinfo=UTC)
 TABLE = ChunkTable.empty(1)
 INVALID, NO_REF, NO_SNAPSHOT = (
     errors.InvalidInputError,

@@ -37,6 +37,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog.listings import FileListing
+from icevirt.catalog.lookup import KnownTables
 from icevirt.errors import ConflictError
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.json import JSON
@@ -81,6 +82,7 @@ class Request:
     expected: frozenset[str] = frozenset()  # kinds of changes that stop no build
     also: tuple[str, ...] = ()  # identities of earlier scans whose descriptions of files count
     check: Check | None = None
+    known: KnownTables = field(default_factory=dict, repr=False, compare=False)  # of catalogs
 
     @classmethod
     def of(
@@ -145,6 +147,7 @@ class Request:
             progress=self.progress,
             limits=self.choices.scan.limits,
             also=self.also,
+            known=self.known,
         )
 
     def along(self, options: ScannerOptions) -> Request:

@@ -26,7 +26,6 @@ from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.planning.remedies import build_fix
 from icevirt.planning.stored_form import forms_of
 from icevirt.planning.twins import leave_behind
-from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import last_changes
 from icevirt.repo.reader import has_same_values
 from icevirt.storage.protocol import Storage
@@ -173,7 +172,7 @@ class Replacing:
         base, planned = self.target.snapshot(), self.arrays
         if self.target.info is None or not self.claim.replaces:
             return self
-        assets = Assets(self.target.storage)
+        assets = self.target.assets
         changed = frozenset(
             path
             for path in coordinates_of(base, self.claim, self.settle(), planned)
@@ -189,7 +188,7 @@ class Replacing:
         base, last = target.snapshot(), target.last_build()
         undone = find_undone(target, last, base, self.claim, groups=groups, arrays=arrays)
         paths = {loss.path for loss in undone}
-        known = last_changes(Assets(target.storage), target.info, target.tip, paths)
+        known = last_changes(target.assets, target.info, target.tip, paths)
         commits: Mapping[str, tuple[str, str]] = {
             path: (str(commit.id), commit.message) for path, commit in known.items()
         }
@@ -234,7 +233,7 @@ def rules_of(target: Target) -> Kept:
     last = None if target.mode != "w" else target.last_build()
     if last is None:
         return Kept()
-    nodes = Assets(target.storage).snapshot(last.id).below(target.group)
+    nodes = target.assets.snapshot(last.id).below(target.group)
     return rules_in(nodes, provenance_of(last) or {}, target.group)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import batched, chain, islice, takewhile
 
 import numpy as np
@@ -29,7 +29,7 @@ from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
-from icevirt.catalog.lookup import CatalogLookup, forget, look_up_files
+from icevirt.catalog.lookup import CatalogLookup, KnownTables, forget, look_up_files
 from icevirt.catalog.parquet import damage_error
 from icevirt.catalog.part_index import IndexWriter
 from icevirt.catalog.parts import describe_scan, note_asked
@@ -96,6 +96,7 @@ class Scan:
     limits: ScanLimits = DEFAULT  # of a file; they decide nothing about the good ones
     unopened: int = 0  # files at the beginning that are only known by the catalog
     also: tuple[str, ...] = ()  # identities of scans that count, too
+    known: KnownTables = field(default_factory=dict, repr=False)  # of the catalog, read already
 
     @property
     def identity(self) -> str:
@@ -110,7 +111,13 @@ class Scan:
         """Look up which of the files the catalog describes already."""
         writer = IndexWriter(self.catalog)
         return look_up_files(
-            self.catalog, self.identity, self.files, self.limits, self.also, writer=writer
+            self.catalog,
+            self.identity,
+            self.files,
+            self.limits,
+            self.also,
+            writer=writer,
+            known=self.known,
         )
 
 
@@ -490,10 +497,12 @@ def _end(executor: Executor, job: Scan, known: CatalogLookup, order: range) -> E
 
 def _unknown(job: Scan, attempt: int, places: Iterable[int]) -> End:
     """Return files that the catalog does not describe, each as a part."""
-    files = [job.files[at] for at in places]  # few enough for parts of one file
+    files = [job.files[at] for at in places]
     pieces = pieces_of(job.files) if pieces_of(files) else {}
-    parts = parts_of(files, identity=job.identity, attempt=attempt, pieces=pieces)
-    return End(labels=None, parts=parts)
+    parts = (
+        parts_of([file], identity=job.identity, attempt=attempt, pieces=pieces) for file in files
+    )
+    return End(labels=None, parts=tuple(chain.from_iterable(parts)))
 
 
 def _facts(job: Scan, known: CatalogLookup, places: list[int]) -> CatalogFacts | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from shlex import quote
 from typing import Any, Literal
@@ -62,7 +63,7 @@ _APPEND = write_remedy(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Target:
     """Where a build goes, as it was when the build began."""
 
@@ -134,6 +135,11 @@ class Target:
             state=state,
         )
 
+    @cached_property
+    def assets(self) -> Assets:
+        """The repository's objects: each is read once for all that asks about the target."""
+        return Assets(self.storage)
+
     @property
     def config(self) -> RepositoryConfig:
         """The repository's configuration, or that of a new one."""
@@ -158,6 +164,10 @@ class Target:
         Raises:
             FormatError: What it says of the build cannot be used, or the history is a circle.
         """
+        return self._last_build
+
+    @cached_property
+    def _last_build(self) -> SnapshotSummary | None:
         if self.info is None:
             return None
         history = lookup.ancestry(self.info, self.tip)
@@ -174,7 +184,7 @@ class Target:
         snapshot = self.snapshot()
         said: Said = {}
         if found is not None and holds_any_of(found, snapshot, self.group):
-            made = Assets(self.storage).snapshot(found.id)
+            made = self.assets.snapshot(found.id)
             build_id = str((provenance_of(found) or {}).get("build_id"))
             longer, moved = find_changed_arrays(made, snapshot, self.group, build_id)
             if not longer and moved <= self.find_rearranged(found, moved):
@@ -239,7 +249,7 @@ class Target:
         """
         if self.info is None or not arrays or isinstance(build, RecordedBuild):
             return frozenset()
-        return only_rearranged(Assets(self.storage), self.info, self.tip, build.id, arrays)
+        return only_rearranged(self.assets, self.info, self.tip, build.id, arrays)
 
     def refuse_left_behind(self, record: Mapping[str, Any]) -> None:
         """Check that the files of a dataset lie where the configuration has their containers.
@@ -311,7 +321,7 @@ class Target:
 
         What others put beside it, a build into a group below for example, does not matter.
         """
-        made = nodes_of(Assets(self.storage), build, self.group)
+        made = nodes_of(self.assets, build, self.group)
         now = self.snapshot()
         return all(now.find(path) == node for path, node in made.items())
 
@@ -319,7 +329,7 @@ class Target:
         """Return what the branch holds; nothing where there is no repository."""
         if self.info is None:
             return Snapshot(id=INITIAL_SNAPSHOT_ID, nodes=(), flushed_at=0, message="")
-        return Assets(self.storage).snapshot(self.tip)
+        return self.assets.snapshot(self.tip)
 
     def claim(self) -> Claim:
         """Return what of the repository is the build's: its group, and what the last one made."""
@@ -330,7 +340,7 @@ class Target:
         return Claim(
             group=self.group,
             replaces=True,
-            made=nodes_of(Assets(self.storage), last, self.group),
+            made=nodes_of(self.assets, last, self.group),
             kept={path: frozenset(names) for path, names in recorded.get("kept", {}).items()},
             edited=recorded.get("edited", {}),
         )

@@ -33,7 +33,6 @@ from icevirt.planning.records import METADATA
 from icevirt.planning.remedies import build_fix
 from icevirt.planning.twins import own_twins, with_copied
 from icevirt.remedy_notation import change, write_remedy
-from icevirt.repo.assets import Assets
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.versioning.merge.build_merge import array_of
 from icevirt.versioning.repo_updates import as_json
@@ -180,7 +179,7 @@ class VariablesUpdate:
         )
         return publish_rewrite(
             target,
-            Assets(target.storage),
+            target.assets,
             rewrite,
             own=(*whole.groups, *(array.path for array in whole.arrays)),
             containers=plan.containers,

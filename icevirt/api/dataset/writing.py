@@ -391,4 +391,4 @@ def commit_held(target: Target, files: Sequence[FileHeldBack]) -> str:
         written={},
         metadata={HOLDING: {"group": target.group, "held": held}},
     )
-    return publish_rewrite(target, Assets(target.storage), rewrite, own=(), containers=())
+    return publish_rewrite(target, target.assets, rewrite, own=(), containers=())

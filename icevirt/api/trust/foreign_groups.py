@@ -21,7 +21,6 @@ from icevirt.model.snapshot import ArrayNode
 from icevirt.planning.remedies import anew_fix, list_names
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import write_code, write_remedy
-from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.lookup import ancestry
 
@@ -72,7 +71,7 @@ def propose_build(
 
 def _list_files(target: Target) -> list[str]:
     """Return the files that the references of a group lead to; none where they are too many."""
-    snapshot, assets = target.snapshot(), Assets(target.storage)
+    snapshot, assets = target.snapshot(), target.assets
     keys = {
         ref.object_id
         for node in snapshot.below(target.group)

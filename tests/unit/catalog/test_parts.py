@@ -233,6 +233,25 @@ def test_sources_are_distinguished_by_all_that_identifies_them():
     assert len(names) == 5
 
 
+@pytest.mark.parametrize(
+    ("sizes", "runs"),
+    [
+        ([1000] * 20, [8, 8, 4]),
+        ([3 << 20] * 5, [1] * 5),
+        ([1 << 20, 3 << 20, 1, 5 << 20, 1, 1], [2, 1, 1, 2]),
+        ([5 << 20] * 200, [4] * 50),
+        ([1] * 2000, [32] * 62 + [16]),
+    ],
+    ids=["small", "large", "both", "many large", "many"],
+)
+def test_few_small_files_share_a_part(sizes, runs):
+    """Tables of a part take longer than scanning one of them."""
+    files = [SourceFile(url=f"file:///{at}", size=size) for at, size in enumerate(sizes)]
+    parts = parts_of(files, identity="scan")
+    assert [len(part.files) for part in parts] == runs
+    assert [file for part in parts for file in part.files] == files
+
+
 def large(number, steps):
     """A file with references of random lengths, which compress badly."""
     length = np.random.default_rng(number).integers(50, 50_000, steps)

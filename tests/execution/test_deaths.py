@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 DEATHS = int(os.environ.get("ICEVIRT_SCAN_DEATHS", "2"))
 FILES = 64 + 20 * DEATHS
-PART = -(-FILES // 64)
+PART = max(8, -(-FILES // 64))  # files of a part
 SLOTS = 2
 NAP = 0.1  # seconds that a file takes at least
 LONGEST = 0.9  # seconds between deaths; all of them together are shorter than the scan

@@ -45,12 +45,14 @@ PROGRAM = """
     import sys
 
     import icevirt
+    from icevirt.archive import catalog as schema
     from icevirt.planning.schedule import write_tasks as routes
     from icevirt.planning.combine.options import CombineSpec
     from icevirt.execution.spark_session import local_session
 
     sources, repo, catalog, master, route = sys.argv[1:]
     CombineSpec.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
+    schema._FEW = 1  # a part for each file
     if route == "shuffle":
         routes._FEW_READS = routes._FACTOR = -1
     with local_session(config={"spark.master": master, "spark.executor.memory": "512m"}) as spark:

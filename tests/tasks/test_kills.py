@@ -111,7 +111,7 @@ def test_killed_at_every_storage_call(tmp_path, existing, in_process):
     assert number > 15
 
 
-def test_a_resumed_build_scans_no_finished_part_again(tmp_path, in_process):
+def test_a_resumed_build_scans_no_finished_part_again(tmp_path, in_process, part_of_each_file):
     """What was scanned before the kill is not opened a second time."""
     days = write_days(tmp_path / "archive", 4)
     repo = str(tmp_path / "repo")

@@ -9,14 +9,14 @@ from builds.support import output, write_day
 from icevirt.tasks import scan as scanning
 from tasks.test_kills import KILLED, Mortal, in_child
 
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("part_of_each_file")]
 
-FILES = 3
+FILES = 2
 
 
 @pytest.fixture
 def days(tmp_path, monkeypatch, in_process):
-    """Three days; each scan of a file is noted, also by processes that die."""
+    """Two days; each scan of a file is noted, also by processes that die."""
     files = [str(tmp_path / f"day{day}.nc") for day in range(FILES)]
     for day, path in enumerate(files):
         write_day(path, day)

@@ -180,7 +180,7 @@ nightly: living-year living-histories update-kills fuzz races poison deaths buil
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)
 ci:
-    uv run pytest
+    CI=true uv run pytest
     just servers
     CI=true uv run pytest --tier=rest
     just lint types wheel lowest site

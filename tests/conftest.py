@@ -18,10 +18,10 @@ from long_forms import IS_LONG
 
 if sys.dont_write_bytecode and "PYTHONDONTWRITEBYTECODE" in os.environ:
     # hundreds of processes start during the tests; each would compile all that it imports, for
-    # three seconds
+    # three seconds. What they compile goes with the checkout.
     sys.dont_write_bytecode = False
     del os.environ["PYTHONDONTWRITEBYTECODE"]
-    sys.pycache_prefix = os.path.expanduser("~/.cache/icevirt-tests/bytecode")
+    sys.pycache_prefix = str(Path(__file__).resolve().parent.parent / "build" / "bytecode")
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
 # builds of the tests are no builds of this user

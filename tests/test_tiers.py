@@ -5,8 +5,11 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+import tiers
 
 TESTS = Path(__file__).parent
 FILES = {
@@ -87,6 +90,19 @@ def test_who_names_tests_gets_them_in_this_process(words, ran, run):
     assert not workers
     assert set(re.findall(r"tests/\S+::(\S+) PASSED", out)) == ran, out
     assert "left out" not in out
+
+
+@pytest.mark.parametrize("is_ci", [False, True], ids=["elsewhere", "CI"])
+def test_tests_are_called_slow_in_ci_alone(is_ci, monkeypatch):
+    """On a slow or busy machine hundreds of them take long."""
+    monkeypatch.setattr(tiers, "_IN_CI", is_ci)
+    config = SimpleNamespace(option=SimpleNamespace(tier="fast"))
+    lines = []
+    found = tiers.Tiers(config)
+    found.pytest_runtest_logreport(SimpleNamespace(when="call", nodeid="tests/a.py::b", duration=9))
+    found.pytest_terminal_summary(SimpleNamespace(write_line=lines.append))
+    assert lines[:-1] == ["SLOW 9 s: tests/a.py::b (mark it ci?)"] * is_ci
+    assert "left out" in lines[-1]
 
 
 def test_no_file_says_twice_how_its_tests_are_marked():

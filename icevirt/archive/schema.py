@@ -75,7 +75,7 @@ class ArraySchema:
     fill_value: JSON
     attributes: Attributes = field(default_factory=Attributes)
     contiguous: bool = False  # see `ScannedArray`
-    lacks: int = 0  # first axes that the variable has not in its file, each of length 1
+    lacks: tuple[int, ...] = ()  # axes that the variable has not in its file, each of length 1
 
     @property
     def whole(self) -> bool:
@@ -118,7 +118,7 @@ class ArraySchema:
                 replaced={k: (was, now) for k, (was, now) in raw["replaced_attributes"].items()},
             ),
             contiguous=bool(raw.get("contiguous", False)),
-            lacks=int(raw.get("lacks", 0)),
+            lacks=tuple(raw.get("lacks", ())),
         )
 
     def decode_signature(self, *, stored: bool = True) -> dict[str, Any]:
@@ -159,16 +159,18 @@ def decoder_of(codec: JSON) -> JSON:
 
 DURATION = "duration"
 """In the place of a calendar: the numbers count from nothing."""
+MEASURES = "measure of "
+"""Begins what stands in the place of a calendar where labels are lengths, pressures ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeUnits:
-    """What the numbers of a time coordinate count (CF 4.4), or of a duration."""
+    """What the numbers of a time coordinate count (CF 4.4), or of a duration or a measure."""
 
     unit: str
-    reference: str  # "" of durations
+    reference: str  # "" of durations and measures
     calendar: str  # "standard" where none is named
-    step: int  # nanoseconds of a unit
+    step: int  # nanoseconds of a unit; of measures, how many of the finest unit it is
     origin: int  # microseconds from 1970-01-01 to the reference, in the calendar
     nanosecond: int = 0  # of the reference, after its microseconds
     is_fine: bool  # whether xarray decodes to nanoseconds; it decodes other times to microseconds

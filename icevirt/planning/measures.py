@@ -114,6 +114,18 @@ def factor_between(one: object, other: object) -> Fraction | None:
     return known[0][1] / known[1][1]
 
 
+def count_finest(unit: object) -> tuple[str, int] | None:
+    """Return what a unit measures, and how many of the finest unit of that it is.
+
+    Durations are none of these measures.
+    """
+    known = _FACTORS.get(_NAMES.get(str(unit).strip(), str(unit).strip()))
+    if known is None or known[0] == "duration":
+        return None
+    finest = min(factor for measure, factor in _FACTORS.values() if measure == known[0])
+    return known[0], int(known[1] / finest)
+
+
 def convert(values: NDArray[np.float64], factor: Fraction) -> NDArray[np.float64]:
     """Return numbers in a unit of which one of theirs is ``factor``, rounded once."""
     if factor >= 1:

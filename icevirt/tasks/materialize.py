@@ -184,7 +184,9 @@ class _Assembly:
                     file=url,
                 )
             return decode_whole(schema, tuple(shape), self._read[place])[region]
-        values = self._source.read(place, path, region[self._hybrid.new_axes + schema.lacks :])
+        own = region[self._hybrid.new_axes :]
+        within = tuple(part for axis, part in enumerate(own) if axis not in schema.lacks)
+        values = self._source.read(place, path, within)
         values = refuse_other_dtype(values, dtype, path=path, url=url)
         return values.reshape([part.stop - part.start for part in region])
 

@@ -1,5 +1,6 @@
 """Archives whose files store in several ways what is one: durations, labels, values of grid mappings."""
 
+import netCDF4
 import numpy as np
 import xarray as xr
 
@@ -190,3 +191,49 @@ def make_two_zones_of_arcgis(folder):
         field(
             folder / f"s{number}.nc", number, esri_pe_string=f'PROJCS["WGS_1984_UTM_Zone_{zone}N"]'
         )
+
+
+# -- labels along which files follow one another ---------------------------------------------------
+
+
+def in_unit(name, unit, factors):
+    """Return xarray's answer after labels and their bounds are converted by hand."""
+
+    def convert(held):
+        factor = factors[held[name].attrs["units"]]
+        for each in (name, f"{name}_bnds"):
+            if each in held:
+                numbers = held[each].values * (
+                    factor if held[each].dtype.kind == "i" else float(factor)
+                )
+                held = held.assign({each: (held[each].dims, numbers, held[each].attrs)})
+        held[name].attrs["units"] = unit
+        return held
+
+    return by_coords(preprocess=convert)
+
+
+def layers(path, number, values, unit, kind, *, bounds=True):
+    with netCDF4.Dataset(path, "w") as file:
+        said = {"units": unit} | ({"bounds": "level_bnds"} if bounds else {})
+        put(file, "level", ("level",), np.array(values, kind), **said)
+        if bounds:
+            ends = np.array(values)[:, None] + np.array([-0.25, 0.25])
+            put(file, "level_bnds", ("level", "nv"), ends)
+        field = np.arange(6.0).reshape(len(values), -1) + 10 * number
+        put(file, "u", ("level", "x"), field)
+
+
+@archive("Heights in meters that go on in kilometers, with bounds", tool="two models",
+         oracle=in_unit("level", "m", {"m": 1, "km": 1000}))  # fmt: skip
+def make_heights_in_kilometers(folder):
+    layers(folder / "low.nc", 0, [100.0, 400.0], "m", "f8")
+    layers(folder / "middle.nc", 1, [0.5, 0.75], "km", "f8")
+    layers(folder / "high.nc", 2, [2.0, 4.0], "km", "f4")
+
+
+@archive("Pressures in Pa among pressures in hPa, as integers", tool="two centers",
+         oracle=in_unit("level", "Pa", {"Pa": 1, "hPa": 100}), attrs=False)  # fmt: skip
+def make_pressures_in_hectopascal(folder):
+    layers(folder / "a.nc", 0, [1000, 850], "hPa", "i8", bounds=False)
+    layers(folder / "b.nc", 1, [50000, 30000], "Pa", "i8", bounds=False)

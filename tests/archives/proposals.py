@@ -236,6 +236,36 @@ def make_tiles_around_a_corner(folder):
         tile(folder / f"tile_{at}.nc", 0, north, east)
 
 
+def chunk(path, at, *, rows=4):
+    """Write lines of two channels, each on a grid of its own, and what the groups share a dimension in."""
+    with netCDF4.Dataset(path, "w") as file:
+        for name, edge in (("ir_105", 1), ("vis_06", 2)):
+            group = file.createGroup(f"data/{name}/measured")
+            group.createDimension("y", rows * edge)
+            group.createDimension("x", 6 * edge)
+            variable(group, "y", "f4", ("y",), rows * edge * at + np.arange(rows * edge))
+            variable(group, "x", "f4", ("x",), np.arange(6 * edge))
+            lines = np.arange(24 * edge * edge).reshape(rows * edge, 6 * edge) + 1000 * at + edge
+            along = ("y", "x")
+            variable(group, "radiance", "f4", along, lines, chunks=lines.shape)
+        state = file.createGroup("state/celestial")
+        state.createDimension("index", 3 + at % 2)
+        distance = 100 * at + np.arange(3 + at % 2)
+        variable(state, "earth_sun_distance", "f8", ("index",), distance)
+
+
+@archive(
+    "Chunks of an image: two grids in groups, and values of each chunk without labels",
+    tool="MTG FCI",
+    oracle=reading("state/celestial", dim="index"),
+    choose="--concat-dim y --concat-dim index",
+    opened={"group": "state/celestial"},
+)
+def make_chunks_of_an_image(folder):
+    for at in range(3):
+        chunk(folder / f"FCI_BODY_{at}.nc", at)
+
+
 # -- names and types -----------------------------------------------------------------------------
 
 

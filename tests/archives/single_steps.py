@@ -94,3 +94,22 @@ def make_scalar_level(folder):
     for number, count in enumerate((2, 1, 2)):
         made = steps(2 * number, count, dim="level")
         save(made, folder / f"l{number}.nc", dim="level", single=count == 1)
+
+
+@archive("A single step among files whose time is the last dimension", tool="xarray (isel)",
+         oracle=along("time"))  # fmt: skip
+def make_scalar_step_last_dimension(folder):
+    for number, count in enumerate((2, 1, 3)):
+        made = steps(3 * number, count).transpose("y", "x", "time")
+        how = (
+            {"p": {"zlib": True, "chunksizes": (12, 12, 1)}} if count > 1 else {"p": {"zlib": True}}
+        )
+        save(made, folder / f"run_{number}.nc", single=count == 1, chunked=False, like=how)
+
+
+@archive("A single step of uncompressed files whose time is in the middle, with bounds", tool="xarray (isel)",
+         oracle=along("time"), choose="native")  # fmt: skip
+def make_scalar_step_middle_dimension(folder):
+    for number, count in enumerate((1, 2, 1)):
+        made = steps(3 * number, count, bounds=True).transpose("y", "time", "x", "bnds")
+        save(made, folder / f"run_{number}.nc", single=count == 1, chunked=False)

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import icevirt
-from archives import proposals
+from archives import proposals, scenes_and_levels
 from archives.archive import CATALOG
 from icevirt.errors import CombineError, DataLoss
 
@@ -113,6 +113,36 @@ def test_duplicates_say_which_files_and_steps_they_discard(refused):
     newest = next(each for each in error.fixes if "newest" in each.flags)
     assert newest.loss == DataLoss(files=2, steps=8, bytes=2 * (4 * 8 + 4 * 6 * 4))
     assert newest.cost.endswith("discards 2 files, 8 steps: 256 bytes of values")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        scenes_and_levels.make_scenes_with_times_of_lines,
+        scenes_and_levels.make_levels_as_single_values,
+    ],
+    ids=lambda each: each.name,
+)
+def test_what_places_files_is_proposed_first(made, refused):
+    _, error = refused(made.make)
+    assert made.choose in " ".join(error.fixes[0].flags)
+    assert not error.fixes[0].loss
+
+
+def test_labels_that_are_packed_are_no_positions(refused):
+    def make(folder):
+        for at, edge in enumerate((1, 1, 2)):
+            with netCDF4.Dataset(folder / f"C0{edge}_{at}.nc", "w") as file:
+                for name, length in (("y", 4 * edge), ("x", 6 * edge)):
+                    file.createDimension(name, length)
+                    packed = {"scale_factor": 1.0 / edge, "add_offset": 0.5 / edge}
+                    proposals.variable(file, name, "i2", (name,), np.arange(length), **packed)
+                field = np.arange(24.0 * edge * edge).reshape(4 * edge, 6 * edge) + 1000 * at
+                proposals.variable(file, "Rad", "f4", ("y", "x"), field)
+
+    _, error = refused(make)
+    assert error.fixes
+    assert not any("nested" in each.flags and "file" not in each.flags for each in error.fixes)
 
 
 def test_groups_that_are_named_by_iteration_are_not_promised_as_one(refused):

@@ -126,6 +126,21 @@ FOUND = {
         "scalar_time": "all",
     },
     "single steps among others": {"lengths": (1, 3, 1), "scalar_time": "some"},
+    "an era of single steps whose labels fall": {
+        "lengths": (2, 1, 1),
+        "along": "int",
+        "falling": True,
+        "scalar": "varies",
+        "chunks": "file",
+        "unlimited": True,
+    },
+    "an era without the steps that it should hold": {
+        "lengths": (1, 1, 1),
+        "split": True,
+        "variables": ("tas", "flag"),
+        "fill": "none",
+        "trouble": "empty",
+    },
 }
 
 

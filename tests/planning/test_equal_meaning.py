@@ -108,7 +108,7 @@ def test_values_are_those_of_the_first_file_and_mean_those_of_all(case, turn, tm
 
 @pytest.mark.parametrize(("case", "turn"), crossed(UNLIKE, [1, -1]))
 def test_what_means_something_else_is_refused(case, turn, tmp_path):
-    with pytest.raises(CombineError, match=r"/v|/crs"):
+    with pytest.raises(CombineError, match=r"/v|/crs|'v'"):
         icevirt.build(write(tmp_path, UNLIKE[case][::turn]), str(tmp_path / "repo"))
 
 

@@ -27,6 +27,11 @@ def lasting(unit, number):
     return add
 
 
+def scalar(number):
+    """Return what adds a value without steps."""
+    return lambda file: put(file, "level", (), number)
+
+
 def in_units(unit):
     def change(file):
         file["tas"].units = unit
@@ -53,6 +58,7 @@ ONE_BY_ONE = {
         {"flag_values": np.array([1, 2], "i2"), "flag_meanings": "b a"},
     ),
     "a grid": ({}, {"lat": np.linspace(-20, 20, 12)}),
+    "a value without steps": ({"more": scalar(1.0)}, {"more": scalar(2.0), "fill": np.float32(2)}),
 }  # fmt: skip
 
 

@@ -314,9 +314,12 @@ def try_fixes(error: IcevirtError, attempt: Attempt) -> tuple[list[Fix], str]:
     found: list[Fix] = []
     for fix in error.fixes:
         is_known = fix.first or fix.without or not fix.arguments or fix.loss is not None
-        made = fix if is_known else left.complete(fix, error.what, _DEEP)
+        goes_on = "concat_dim" in fix.arguments or "data_vars" in fix.arguments.get(_OPTIONS[0], ())
+        made = fix if is_known else left.complete(fix, "" if goes_on else error.what, _DEEP)
         if made is not None and not any(_holds(made.arguments, each.arguments) for each in found):
             found.append(made)
+    if not found and left.is_over:
+        found = [*error.fixes]  # all that is known of them
     return sort_by_loss(found), left.why_not
 
 
@@ -356,6 +359,11 @@ class _Attempts:
         self._attempt, self._left, self._do = attempt, most, do
         self.why_not = ""  # of the first that leads nowhere
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no more can be tried."""
+        return not self._left
+
     def complete(self, fix: Fix, before: str, depth: int) -> Fix | None:
         """Return a fix with what else it takes; None where nothing is known to help.
 
@@ -364,7 +372,9 @@ class _Attempts:
             before: What happens without it; it is no fix of that if it happens again.
             depth: How many fixes may be added.
         """
-        if not self._left or not depth:
+        if self.is_over:
+            return None
+        if not depth:
             return fix
         self._left -= 1
         try:

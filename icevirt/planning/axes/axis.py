@@ -100,6 +100,11 @@ class AxisPlacement:
         """Whether there are steps that no cell holds."""
         return self.steps is not None and len(self.steps.values) > int(self.steps.lengths.sum())
 
+    @property
+    def falls(self) -> bool:
+        """Whether labels place the files, the highest first; those without any are last."""
+        return bool(self.coordinate) and self.count > 1 and bool(self.names[0] > self.names[1])
+
     def name(self, cell: int) -> Any:
         """Return what a cell is called in messages: its first label, else its number."""
         if not len(self.names):

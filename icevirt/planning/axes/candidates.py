@@ -17,6 +17,7 @@ from icevirt.planning.axes.differing import dimension_apart
 from icevirt.planning.axes.placement import along, data_along
 from icevirt.planning.axes.positions import count_positions
 from icevirt.planning.combine.dimension_lengths import kinds_of
+from icevirt.planning.meaning.local_indices import differs
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import bounds_of, units_of
 
@@ -134,7 +135,9 @@ def further_dimensions(facts: CatalogFacts, dimensions: Sequence[str]) -> list[F
 def last_resorts(facts: CatalogFacts, dimensions: Sequence[str]) -> list[Fix]:
     """Return what keeps all values of nearly all files, where nothing better is known."""
     grouped = "a group for each encoding"
-    found = [fix("values of files that differ are stored", on_mismatch="native")] * bool(dimensions)
+    found = [*_beside(facts, dimensions)] if dimensions else []
+    if dimensions:
+        found.append(fix("values of files that differ are stored", on_mismatch="native"))
     if dimensions:
         found.append(fix(grouped, on_mismatch="eras"))
     if len(dimensions) == 1:
@@ -147,6 +150,26 @@ def last_resorts(facts: CatalogFacts, dimensions: Sequence[str]) -> list[Fix]:
         price = f"files stand in the order given along a new dimension file; {grouped}"
         found.append(fix(price, combine="nested", concat_dim=["file"], on_mismatch="eras"))
     return found
+
+
+def _beside(facts: CatalogFacts, dimensions: Sequence[str]) -> Iterator[Fix]:
+    """Yield the fix that also names dimensions without labels, of which each file has its own part.
+
+    No variable has them beside another dimension along which files follow one another.
+    """
+    known = [*variables_of(facts)]
+    apart = [each for each in known if {*dimensions}.isdisjoint(each[1].dimension_names)]
+    taken = {name for path, each in known if not {*dimensions}.isdisjoint(each.dimension_names)
+             for name in each.dimension_names}  # fmt: skip
+    more = [
+        name
+        for name, each in _dimensions(facts).items()
+        if name not in taken and not each.lengths and not each.of_bounds
+        and any(name in held.dimension_names and differs(facts, path) for path, held in apart)
+    ]  # fmt: skip
+    if more:
+        price = f"files follow one another along {', '.join(more)}, too, which has no labels"
+        yield fix(price, concat_dim=[*dimensions, *more])
 
 
 def groups_in_order(facts: CatalogFacts, price: str) -> list[Fix]:

@@ -171,7 +171,12 @@ class Keys:
 
 
 def order_files(
-    urls: Sequence[str] | Strings, keys: Keys | None, *, dimension: str, alone: bool = True
+    urls: Sequence[str] | Strings,
+    keys: Keys | None,
+    *,
+    dimension: str,
+    alone: bool = True,
+    falling: bool = False,
 ) -> Order:
     """Order files by their labels along ``dimension``; without labels, keep the order.
 
@@ -184,6 +189,7 @@ def order_files(
             such coordinate.
         dimension: Its name.
         alone: Whether files are placed along no other dimension.
+        falling: Whether labels of files of one step fall, as those of other eras do.
 
     Raises:
         CombineError: A label is missing, the labels of a file are not sorted, or two files overlap.
@@ -191,14 +197,14 @@ def order_files(
     if keys is None:
         reason = f"in the given order: no coordinate {dimension!r}"
         return Order(rows=np.arange(len(urls)), reason=reason)
-    rows = _by_labels(urls, keys, dimension, alone=alone)
+    rows = _by_labels(urls, keys, dimension, alone=alone, turned=falling)
     return Order(rows=rows, reason=f"ordered by the values of {dimension!r}")
 
 
 def _by_labels(
-    urls: Sequence[str] | Strings, keys: Keys, dimension: str, *, alone: bool
+    urls: Sequence[str] | Strings, keys: Keys, dimension: str, *, alone: bool, turned: bool
 ) -> NDArray[np.int64]:
-    if keys.runs.rises and not keys.missing.any():  # as nearly always: nothing is sorted
+    if not turned and keys.runs.rises and not keys.missing.any():  # as nearly always
         return np.arange(len(keys.runs))
     lengths, flat = keys.runs.lengths, keys.runs.flat
     filled, empty = np.flatnonzero(lengths), np.flatnonzero(lengths == 0)
@@ -221,7 +227,7 @@ def _by_labels(
             dimension=dimension,
         )
     rises, falls, _ = keys.runs.directions()
-    falling = bool(falls.any() and not rises.any())
+    falling = bool((turned or falls.any()) and not rises.any())
     if falls.any() and not falling:
         at = int(np.argmax(falls if falls.sum() <= rises.sum() else rises))  # the odd one
         raise CombineError(

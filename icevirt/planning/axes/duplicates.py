@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.errors import CombineError, Fix, OverlapError
+from icevirt.model import paths
 from icevirt.planning.axes.axis import NewDimension
 from icevirt.planning.axes.coordinates import Runs
 from icevirt.planning.axes.differing import dimension_apart
@@ -274,10 +275,40 @@ def _refusal(
     return OverlapError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {where}{more}",
-        fixes=_rules(names, new),
+        fixes=[
+            *_lie_beside(facts, pieces, alike, [*known, *(e.name for e in new)]),
+            *_rules(names, new),
+        ],
         files=[facts.files.url[row] for row in files[:_SHOWN]],
         step=steps,
     )
+
+
+def _lie_beside(
+    facts: CatalogFacts, pieces: FilePieces, alike: _Alike, dimensions: Sequence[str]
+) -> Iterator[Fix]:
+    """Yield the fix that places files by single values of which each step has all, as of levels."""
+    files, arrays = pieces.file[alike.rows], facts.arrays
+    groups = len(np.unique(alike.group))
+    for code, path in enumerate(arrays.path.values):
+        rows, name = np.flatnonzero(arrays.path.codes == code), paths.name(path)
+        texts = {arrays.shape.values[each] for each in np.unique(arrays.shape.codes[rows]).tolist()}
+        if texts != {"[]"} or len(rows) < len(facts.files) or paths.parent(path) != paths.ROOT:
+            continue
+        codes = arrays.digest.codes[rows]
+        known, number = np.unique(codes, return_inverse=True)
+        if name in dimensions or not all(arrays.digest.values[each] for each in known.tolist()):
+            continue
+        value = np.zeros(len(facts.files), np.int64)
+        value[arrays.file[rows]] = number
+        pairs = np.unique(np.stack([alike.group, value[files]]), axis=1).shape[1]
+        if len(known) > 1 and pairs == len(files) == groups * len(known):
+            yield fix(
+                f"files of one step lie beside each other along {name}, by its values",
+                concat_dim=[*dimensions, name],
+                labels={name: f"variable:{name}"},
+            )
+            return
 
 
 def _overlapping(

@@ -93,7 +93,8 @@ def _place(
     """Return where the files of a group lie by its labels; None where these give no order."""
     group = paths.parent(held.path)
     try:
-        mine = place_by(facts, axis.dimension, files, held, alone=alone, spacing=spacing)
+        how = {"alone": alone, "falling": axis.falls}
+        mine = place_by(facts, axis.dimension, files, held, spacing=spacing, **how)
     except OverlapError as error:
         what = f"two files overlap along {axis.dimension!r} in {group}"
         made = _refusal(what, axis.dimension, group, alone=alone, **error.facts)

@@ -24,6 +24,7 @@ _CLOCKS = (
 _FORMS = (
     *(day + clock for day in _DAYS for clock in ("", *_CLOCKS)),
     *("%d%b%Y", "%d-%b-%Y", "%Y%b%d", "%Y-%b-%d", "%b%Y", "%b_%Y", "%b-%Y", "%B%Y", "%B_%Y"),
+    *("%Ym%m%d", "%Ym%m%dt%H%M%S", "%Ym%m%dt%H%M"),  # of Aura and Suomi NPP
     *("%Y%b", "%Y_%b", "%Y-%b", "%Y-%m", "%Y_%m", "%Y.%m", "%Y/%m", "%Y%m", "%Y"),
 )
 _APART = (  # parts of one date with other text between: years above days, cycles of forecasts

@@ -224,10 +224,12 @@ def place_files(
     dimensions: Sequence[str],
     known: Mapping[str, AxisPlacement],
     regular: Mapping[str, str | float],
+    falling: Collection[str] = (),
 ) -> Placement:
     """Return the cells of the files; along some dimensions they may be ``known`` already.
 
-    ``regular`` says how far apart the steps of a dimension are, so that missing ones have a place.
+    ``regular`` says how far apart the steps of a dimension are, so that missing ones have a place;
+    along dimensions that are ``falling``, labels of single steps fall.
 
     Raises:
         CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
@@ -237,7 +239,13 @@ def place_files(
     axes = [
         known[dimension]
         if dimension in known
-        else _by_labels(facts, dimension, alone=alone or apart, spacing=regular.get(dimension))
+        else _by_labels(
+            facts,
+            dimension,
+            alone=alone or apart,
+            spacing=regular.get(dimension),
+            falling=dimension in falling,
+        )
         for dimension in dimensions
     ]
     return Placement.of(_in_step(facts, axes) if apart else axes, len(facts.files))
@@ -308,7 +316,12 @@ def _in_order(
 
 
 def _by_labels(
-    facts: CatalogFacts, dimension: str, *, alone: bool, spacing: str | float | None
+    facts: CatalogFacts,
+    dimension: str,
+    *,
+    alone: bool,
+    spacing: str | float | None,
+    falling: bool,
 ) -> AxisPlacement:
     if len(facts.files) == 1 and spacing is None:
         return _in_order(facts, dimension)
@@ -316,7 +329,7 @@ def _by_labels(
     found = coordinate_of(facts, dimension, there)
     if found is None and not alone:
         raise _unknown_positions(dimension)
-    return place_by(facts, dimension, there, found, alone=alone, spacing=spacing)
+    return place_by(facts, dimension, there, found, alone=alone, spacing=spacing, falling=falling)
 
 
 def place_by(
@@ -327,6 +340,7 @@ def place_by(
     *,
     alone: bool,
     spacing: str | float | None,
+    falling: bool = False,
 ) -> AxisPlacement:
     """Place some files by the labels of a coordinate, at equal steps where a spacing is given.
 
@@ -337,6 +351,7 @@ def place_by(
         found: Their labels; None leaves the files in the order given.
         alone: Whether files are placed along no other dimension.
         spacing: How far apart steps are.
+        falling: Whether labels of files of one step fall.
 
     Raises:
         CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
@@ -347,7 +362,11 @@ def place_by(
     held = None if found is None else found.values.take(firsts)
     urls = facts.files.url[there[firsts]]
     order = order_files(
-        urls, None if keys is None else keys.take(firsts), dimension=dimension, alone=alone
+        urls,
+        None if keys is None else keys.take(firsts),
+        dimension=dimension,
+        alone=alone,
+        falling=falling,
     )
     names: NDArray[Any] | tuple[()] = () if held is None else held.firsts()
     cells = groups

@@ -17,6 +17,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.planning.axes.placement import number_rows
+from icevirt.planning.normal_form import differences
 from icevirt.planning.times.units import units_of
 
 _READ = 32  # coordinates of one path, all of other values
@@ -30,6 +31,9 @@ def count_positions(facts: CatalogFacts, dimension: str) -> bool:
     rows = [np.flatnonzero(facts.arrays.path.codes == code) for code in codes]
     some = [each[np.unique(np.linspace(0, len(each) - 1, _READ).astype(int))] for each in rows]
     values = (facts.values(*facts.place_of(int(row))) for each in some for row in each)
+    schemas = (facts.arrays.schema[int(each[0])] for each in rows)
+    if any("scale_factor" in ArraySchema.loads(each).attributes.values for each in schemas):
+        return False
     return all(held is not None and _are_positions(held) for held in values)
 
 
@@ -47,14 +51,20 @@ def with_longest(facts: CatalogFacts, pad: Sequence[str]) -> CatalogFacts:
 
 
 def _coordinates(facts: CatalogFacts, dimension: str) -> list[int]:
-    """Return the codes of the paths of a dimension's coordinates, without those of times."""
+    """Return the codes of the paths of a dimension's coordinates, without those of times.
+
+    Their numbers mean the same in all files.
+    """
     schema, path = facts.arrays.schema, facts.arrays.path
     found = []
     for code in [c for c, each in enumerate(path.values) if paths.name(each) == dimension]:
         used = schema.find_used(schema.codes[np.flatnonzero(path.codes == code)])
         held = [ArraySchema.loads(schema.values[each]) for each in used.tolist()]
+        first = held[0].decode_signature(stored=False)
         if all(
-            e.dimension_names == (dimension,) and units_of(e.attributes.values) is None
+            e.dimension_names == (dimension,)
+            and units_of(e.attributes.values) is None
+            and not differences(first, e.decode_signature(stored=False))
             for e in held
         ):
             found.append(code)

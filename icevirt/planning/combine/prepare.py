@@ -60,6 +60,7 @@ class PreparedFacts:
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first axes, by path
     label_edits: LabelEdits | None = None
     twice: CombineError | None = None  # what is wrong where files hold the same steps
+    falling: frozenset[str] = frozenset()  # dimensions whose labels fall in all eras together
 
     def only(self, rows: NDArray[np.int64]) -> PreparedFacts:
         """Return some of the files, in the order given."""
@@ -115,7 +116,7 @@ class PreparedFacts:
                 known.setdefault(name, place_by_order(self.facts, name, self.nest[:, at]))
         else:
             known |= place_partitions(self.facts, spec, self.existing(spec.concat_dim))
-        cells = place_files(self.facts, spec.concat_dim, known, spec.spacing)
+        cells = place_files(self.facts, spec.concat_dim, known, spec.spacing, self.falling)
         return with_groups(self.facts, cells, known, spec.spacing)
 
 

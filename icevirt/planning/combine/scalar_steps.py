@@ -1,8 +1,8 @@
 """Take a file whose coordinate is one value for a file of one step, where other files have steps.
 
 Tools save a single step without its dimension: Iris, and ``ds.isel(time=0)`` of xarray. Among files
-that have the dimension, such a file is a step of it. Its variables lack the first axis that they
-have in others, which `ArraySchema.lacks` counts. What has no such axis in any file stays as it is.
+that have the dimension, such a file is a step of it. Its variables lack an axis that they have in
+others, which `ArraySchema.lacks` tells. What has no such axis in any file stays as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,23 +55,23 @@ def _with_steps(arrays: ArrayColumns, coordinate: int, name: str, files: int) ->
             continue
         rows = np.flatnonzero(arrays.path.codes == code)
         is_lone = lone[arrays.file[rows]]
-        rest = _find_rest(arrays, rows[~is_lone], name)
+        names = _find_names(arrays, rows[~is_lone])
         mine = rows[is_lone]
-        if rest is None or not len(mine):
+        if name not in names or not len(mine):
             continue
+        axis, rest = names.index(name), tuple(each for each in names if each != name)
         lacks = [ArraySchema.loads(text).dimension_names == rest for text in arrays.schema.values]
         mine = mine[np.array(lacks, np.bool_)[arrays.schema.codes[mine]]]
-        _change(schema, mine, schemas, lambda text: _with_axis(text, name))
-        _change(shape, mine, shapes, lambda text: json.dumps([1, *json.loads(text)]))
+        _change(schema, mine, schemas, partial(_with_axis, name=name, axis=axis))
+        _change(shape, mine, shapes, partial(_with_length, axis=axis))
     return replace(arrays, schema=_coded(schema, schemas), shape=_coded(shape, shapes))
 
 
-def _find_rest(arrays: ArrayColumns, rows: NDArray[np.integer], name: str) -> _Names | None:
-    """Return the further dimensions of an array that begins with one; None where it does not."""
+def _find_names(arrays: ArrayColumns, rows: NDArray[np.integer]) -> _Names:
+    """Return the dimensions of an array; none where files do not agree on them."""
     used = arrays.schema.find_used(arrays.schema.codes[rows]).tolist()
     found = {ArraySchema.loads(arrays.schema.values[each]).dimension_names for each in used}
-    names = found.pop() if len(found) == 1 else ()
-    return names[1:] if names[:1] == (name,) else None
+    return found.pop() if len(found) == 1 else ()
 
 
 def _change(
@@ -86,15 +87,21 @@ def _change(
         texts.append(change(texts[code]))
 
 
-def _with_axis(text: str, name: str) -> str:
+def _with_axis(text: str, name: str, axis: int) -> str:
     schema = ArraySchema.loads(text)
-    edges = schema.chunk_shape
+    names, edges = schema.dimension_names, schema.chunk_shape
+    before = tuple(each + (each >= axis) for each in schema.lacks)
     return replace(
         schema,
-        dimension_names=(name, *schema.dimension_names),
-        chunk_shape=None if edges is None else (1, *edges),
-        lacks=schema.lacks + 1,
+        dimension_names=(*names[:axis], name, *names[axis:]),
+        chunk_shape=None if edges is None else (*edges[:axis], 1, *edges[axis:]),
+        lacks=(*before, axis),
     ).dumps()
+
+
+def _with_length(text: str, axis: int) -> str:
+    lengths = json.loads(text)
+    return json.dumps([*lengths[:axis], 1, *lengths[axis:]])
 
 
 def _coded(codes: NDArray[np.int64], texts: Iterable[str]) -> Coded:

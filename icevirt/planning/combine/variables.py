@@ -297,7 +297,8 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
             permitted = not unlike or permits(options, path, axes, unlike)
             if not permitted and not converts(options, path, axes, unlike, both):
                 pair = group[0], other
-                raise mismatch.refusal(facts, path, rows, schemas, codes, pair, stored=kind)
+                how = {"stored": kind, "has_steps": bool(axes)}
+                raise mismatch.refusal(facts, path, rows, schemas, codes, pair, **how)
 
 
 def _differs_in_type(member: CombinedVariable, schemas: Sequence[ArraySchema]) -> bool:

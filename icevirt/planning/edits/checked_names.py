@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -18,6 +18,8 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.meaning.local_indices import local_indices
 from icevirt.planning.remedies import build_fix, instead, together
 from icevirt.remedy_notation import write_code, write_remedy
+
+_NAMED = 3  # dimensions that are proposed
 
 
 def refuse_unknown_edits(
@@ -204,6 +206,7 @@ def _refuse_void_indices(facts: CatalogFacts, spec: CombineSpec) -> None:
         if numbered not in dimensions:
             raise InvalidInputError(
                 f"index_of names {numbered!r}, which is not a dimension",
+                fixes=list(_fix_numbered(name, numbered, held, spec)),
                 do="Name the dimension whose elements the variable numbers.",
                 variable=name,
                 there=sorted(dimensions),
@@ -221,4 +224,21 @@ def _refuse_void_indices(facts: CatalogFacts, spec: CombineSpec) -> None:
             ),
             concat_dim=list(spec.concat_dim),
             indices=sorted(known),
+        )
+
+
+def _fix_numbered(
+    name: str, numbered: str, held: Sequence[tuple[str, Sequence[str | None]]], spec: CombineSpec
+) -> Iterator[Fix]:
+    """Yield what an index may number: a dimension called like the one that is not there, or any."""
+    dimensions = {each for _, names in held for each in names if each}
+    own = {each for path, names in held if name in (path, paths.name(path)) for each in names}
+    alike = difflib.get_close_matches(numbered, sorted(dimensions), n=1)
+    for each in (alike or sorted(dimensions - own))[:_NAMED]:
+        stored = spec.concatenates((each,)) and not spec.options.rebase_indices
+        yield build_fix(
+            f"{name} numbers elements along {each}",
+            without={"index_of": name},
+            combine_options={"index_of": {name: each}}
+            | ({"rebase_indices": True} if stored else {}),
         )

@@ -203,8 +203,10 @@ def _group(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         )
     _refuse_halves(prepared, parted, spec)
     _refuse_overlaps(prepared, parted, spec)
+    axes = prepared.cells(spec).axes if parted.ordered else ()
+    turned = replace(prepared, falling=frozenset(each.dimension for each in axes if each.falls))
     plans = [
-        _plan_era(prepared, parted, replace(spec, group=_group_of(spec, number)), number)
+        _plan_era(turned, parted, replace(spec, group=_group_of(spec, number)), number)
         for number in range(parted.count)
     ]
     return _join_plans(prepared, parted, plans, eras, spec)

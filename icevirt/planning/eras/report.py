@@ -21,7 +21,7 @@ from icevirt.planning.combine.combine import combine_prepared
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
-from icevirt.planning.eras.partition import EraPartition, EraVariable
+from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, EraVariable
 from icevirt.planning.meaning.local_indices import indices_along, variables_with_indices
 from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.mismatch import holds, other_missing
@@ -59,7 +59,11 @@ def describe_eras(
     declared = spec.options.index_of or {}
     variables = variables_with_indices(prepared.facts, prepared.given, declared)
     is_numbered = bool(indices_along(variables, dimension, declared))
-    as_one = not is_numbered and _opens_as_one(prepared, parted)
+    as_one = (
+        not is_numbered
+        and _opens_as_one(prepared, parted)
+        and _have_statics_alike(prepared, parted, spec)
+    )
     return Eras(
         dimension=dimension,
         count=parted.count,
@@ -119,6 +123,25 @@ def _have_groups_alike(prepared: PreparedFacts, parted: EraPartition) -> bool:
     pairs = np.unique(group[era >= 0] * np.int64(parted.count) + era[era >= 0])
     _, eras = np.unique(pairs // parted.count, return_counts=True)
     return bool((eras == parted.count).all())
+
+
+def _have_statics_alike(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> bool:
+    """Say whether eras hold one value of what has no concatenated dimension, as far as known."""
+    arrays = prepared.facts.arrays
+    schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
+    is_static = np.array([not spec.concatenates(e.dimension_names) for e in schemas], np.bool_)
+    is_known = np.array([bool(text) for text in arrays.digest.values], np.bool_)
+    own = np.array([path not in prepared.facts.alike for path in arrays.path.values], np.bool_)
+    columns = arrays.path.codes, arrays.schema.codes, arrays.digest.codes
+    wanted = own[columns[0]] & is_static[columns[1]] & is_known[columns[2]]
+    rows = np.flatnonzero(wanted & (parted.of_file[arrays.file] != EVERYWHERE))
+    first: dict[int, tuple[int, int]] = {}
+    for path, schema, digest in np.unique([each[rows] for each in columns], axis=1).T.tolist():
+        code, held = first.setdefault(path, (schema, digest))
+        said = (schemas[each].decode_signature(stored=False) for each in (code, schema))
+        if held != digest or differences(*said):
+            return False
+    return True
 
 
 def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:

@@ -45,6 +45,7 @@ def refusal(  # noqa: PLR0917 - the facts of one array
     pair: tuple[int, int],
     *,
     stored: bool,
+    has_steps: bool,
 ) -> CombineError:
     """Return the error for files that decode a variable differently.
 
@@ -56,6 +57,7 @@ def refusal(  # noqa: PLR0917 - the facts of one array
         codes: Which of them each row has.
         pair: The two that cannot be in one array.
         stored: Whether they differ in how chunks are cut and encoded, not only in what values mean.
+        has_steps: Whether it has a dimension along which files follow one another.
     """
     used, counts = np.unique(codes, return_counts=True)
     files: Counter[str] = Counter()
@@ -95,6 +97,7 @@ def refusal(  # noqa: PLR0917 - the facts of one array
         do=_AS_READ if unread else "",
         fixes=[
             *_fix_units(path, [schemas[code] for code in used], unlike),
+            *([] if has_steps else _give_steps(path, [schemas[code] for code in used], unlike)),
             *drop_fixes(facts.arrays, rows),
         ],
         variable=path,
@@ -128,6 +131,18 @@ def _fix_units(
     if {*unlike} != {_UNITS} or len(known) != 1 or says_since(known[0]):
         return []
     return [fix(f"files that say no units hold {known[0]}, too", attrs={path: {"units": known[0]}})]
+
+
+def _give_steps(
+    path: str, schemas: Sequence[ArraySchema], unlike: Mapping[str, object]
+) -> list[Fix]:
+    """Return the fix that gives times of files with a date of their own a value for each step."""
+    if not {*unlike} <= {_UNITS, "data type"} or any(
+        units_of(each.attributes.values) is None for each in schemas
+    ):
+        return []
+    own = path if path.count("/") > 1 else path.strip("/")
+    return [fix(f"{own} gets a value for each step", data_vars=[own])]
 
 
 def is_about_storage(error: CombineError) -> bool:

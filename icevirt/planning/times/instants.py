@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.schema import DURATION, TimeStorage, TimeUnits, UnitColumns
+from icevirt.archive.schema import DURATION, MEASURES, TimeStorage, TimeUnits, UnitColumns
 from icevirt.planning.times.calendars import MICROSECOND, REFORM, SECOND
 
 _LONGEST = 1 << 62  # microseconds; 146,000 years
@@ -99,6 +99,9 @@ def decode_times(
         InexactError: One lies further away than microseconds can count.
     """
     there = ~is_missing(values, missing)
+    if count.calendar.startswith(MEASURES):  # which are no instants
+        none = np.zeros(values.shape, np.int64)
+        return Times(microseconds=none, rest=none, there=there)
     if values.dtype.kind != "f":
         return _of_integers(np.where(there, values, 0), count, there)
     there &= np.isfinite(values)
@@ -315,6 +318,12 @@ def convert(
     Raises:
         InexactError: A date lies before 1582-10-15, and the calendars agree only from then on.
     """
+    if target.calendar.startswith(MEASURES):
+        times_as_many = np.asarray(source.step // target.step, dtype)
+        with np.errstate(over="ignore"):
+            new = values.astype(dtype) * times_as_many
+        far = np.abs(values.astype(np.float64) * times_as_many) >= _FINEST
+        return new, far & (dtype.kind != "f")
     if source.calendar != target.calendar:
         early = times.there & (times.microseconds < REFORM)
         if early.any():

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.joining import SMALL, itemsize_of
-from icevirt.archive.schema import DURATION, ArraySchema, Recoding
+from icevirt.archive.schema import DURATION, MEASURES, ArraySchema, Recoding
 from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
@@ -313,8 +313,11 @@ def describe_recodings(recodings: Mapping[str, Recoding]) -> Iterable[str]:
         counts = recoding.counts
         columns = np.stack([counts.step, counts.origin, counts.nanosecond])
         found = np.unique(columns[:, counts.step > 0], axis=1).shape[1]
-        if found > 1:
+        target = recoding.target
+        if found > 1 and target.calendar.startswith(MEASURES):
+            yield f"{path}: {found} units converted to {target.text!r} ({recoding.data_type})"
+        elif found > 1:
             yield (
-                f"{path}: {found} time units converted to {recoding.target.text!r}"
+                f"{path}: {found} time units converted to {target.text!r}"
                 f" ({recoding.data_type}), every value exactly"
             )

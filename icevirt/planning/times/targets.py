@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from icevirt.archive.facts import CatalogFacts, Labels
 from icevirt.archive.kinds import joint
 from icevirt.archive.schema import (
     DURATION,
+    MEASURES,
     ArraySchema,
     Recoding,
     TimeStorage,
@@ -46,6 +47,7 @@ from icevirt.planning.times.units import (
     bounds_of,
     coarsest,
     finest_mark,
+    measure_of,
     missing_of,
     since,
     units_to_count,
@@ -121,6 +123,8 @@ def target_of(declared: DeclaredTimes, labels: Sequence[Times] | None) -> TimeTa
         labels: The times of all files, in any order; None where a plan does not know them.
     """
     calendars = {each.calendar for each in declared.kinds}
+    if declared.first.calendar.startswith(MEASURES):
+        return _of_measures(declared)
     if len(calendars) > 1:
         early = (each.there & (each.microseconds < REFORM) for each in labels or ())
         if not calendars <= SINCE_REFORM or any(each.any() for each in early):
@@ -133,9 +137,18 @@ def target_of(declared: DeclaredTimes, labels: Sequence[Times] | None) -> TimeTa
     base = coarsest(declared.counts, first)
     if declared.is_whole:
         return integers(base, declared)
-    if declared.counts_alike and declared.widens:
-        return _floats(first, declared)
-    return _of_labels(declared, labels, base)
+    widens = declared.counts_alike and declared.widens
+    return _floats(first, declared) if widens else _of_labels(declared, labels, base)
+
+
+def _of_measures(declared: DeclaredTimes) -> TimeTarget | None:
+    """Return the finest unit of the files, of which all others are whole numbers."""
+    marks = {n for each in declared.kinds for n in each.missing if n == n}  # noqa: PLR0124 - NaN
+    if declared.counts_alike or len({e.calendar for e in declared.kinds}) > 1 or marks:
+        return None
+    if declared.is_whole:
+        return TimeTarget(units=declared.first, data_type=INTEGER)
+    return _floats(declared.first, declared)
 
 
 def _of_labels(
@@ -379,15 +392,27 @@ class Declarations:
         if not self.is_stored(path):
             return None
         rows = self.rows(path)
-        found, number = self._count(path, rows)
+        found, number = self._count(path, rows, units_to_count)
+        if None in (units for _, units in found) and self._is_label(path):
+            found, number = self._count(path, rows, measure_of)
         counts = [units for _, units in found if units is not None]
         if len(counts) < len(found):
             return None
         storage = [(said.storage, said.missing) for said, _ in found]
-        return declare(counts, storage, number, self._arrays.file[rows])
+        made = declare(counts, storage, number, self._arrays.file[rows])
+        is_measure = made.first.calendar.startswith(MEASURES)
+        return replace(made, first=min(counts, key=lambda e: e.step)) if is_measure else made
+
+    def _is_label(self, path: str) -> bool:
+        """Say whether a variable holds the labels of a dimension, or their bounds."""
+        texts = (self._arrays.schema.values[code] for code in self._schemas[path])
+        return path in self.owners or all(is_coordinate(ArraySchema.loads(e), path) for e in texts)
 
     def _count(
-        self, path: str, rows: NDArray[np.integer]
+        self,
+        path: str,
+        rows: NDArray[np.integer],
+        read: Callable[[Mapping[str, Any]], TimeUnits | None],
     ) -> tuple[list[tuple[_Said, TimeUnits | None]], NDArray[np.int64]]:
         """Return the counts that occur, and which of them each row has."""
         codes, owner = self._arrays.schema.codes, self.owners.get(path)
@@ -402,7 +427,7 @@ class Declarations:
             said = self._of(path, own)
             more = self._of(owner, other).counting if owner is not None and other >= 0 else {}
             inherited = {name: more[name] for name in ("units", "calendar") if name in more}
-            found.append((said, units_to_count({**inherited, **said.counting})))
+            found.append((said, read({**inherited, **said.counting})))
         return found, number.reshape(-1)
 
     def _all(self, path: str) -> Iterator[_Said]:

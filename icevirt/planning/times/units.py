@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.schema import DURATION, Recoding, TimeUnits, UnitColumns
+from icevirt.archive.schema import DURATION, MEASURES, Recoding, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
+from icevirt.planning.measures import count_finest
 from icevirt.planning.times.calendars import (
     MICROSECOND,
     NAMES,
@@ -148,6 +149,22 @@ def duration_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
     )
 
 
+def measure_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
+    """Return what an array of lengths, pressures ... counts; None of all else."""
+    unit = attributes.get("units")
+    known = None if any(name in attributes for name in _SCALING) else count_finest(unit)
+    if known is None:
+        return None
+    return TimeUnits(
+        unit=str(unit),
+        reference="",
+        calendar=MEASURES + known[0],
+        step=known[1],
+        origin=0,
+        is_fine=True,
+    )
+
+
 def finest_mark(marks: Iterable[str]) -> str:
     """Return the mark of the finest durations, which the others become in one array."""
     return min(filter(None, marks), key=_MARKS.index, default="")
@@ -214,7 +231,7 @@ def units_of_file(recoding: Recoding, file: int) -> TimeUnits:
     columns = counts.step, counts.origin, counts.nanosecond
     step, origin, nanosecond = (int(each[file]) for each in columns)
     names = (name for name, each in LADDER if each == step)
-    is_date = storage.calendar != DURATION
+    is_date = storage.calendar != DURATION and not storage.calendar.startswith(MEASURES)
     return TimeUnits(
         unit=next(names, f"times {step // _STEPS['day']} days"),
         reference=plain_text(origin, nanosecond, storage.calendar) if is_date else "",

@@ -91,3 +91,22 @@ def test_refusals_without_end_stop():
     found, _ = try_fixes(of(PAD), refusal)
     assert len(found) == 1
     assert count < 30
+
+
+def test_what_is_left_untried_is_not_shown_beside_what_works():
+    many = [fix("a name", pad=[f"d{number}"]) for number in range(40)]
+    found, _ = try_fixes(of(*many), lambda _: WORKS)
+    assert found
+    assert len(found) < len(many)
+    assert all(each.loss is not None for each in found)
+
+
+def test_another_dimension_may_solve_the_same_refusal_together_with_its_own_fix():
+    along = fix("files lie along y, too", concat_dim=["x", "y"])
+
+    def refusal(arguments):
+        is_solved = {"concat_dim", "combine_options"} <= arguments.keys()
+        return WORKS if is_solved else of(RESERVE)
+
+    (found,), _ = try_fixes(of(along), refusal)
+    assert found.arguments == {"concat_dim": ["x", "y"], "combine_options": {"missing": "reserve"}}

@@ -43,6 +43,14 @@ NAMES = {
          "S3A_20240102T101010_20240102T101310_20240103T000000_v1.nc"),
         ["--labels S3A_{time:%Y%m%dT%H%M%S}_*"],
     ),
+    "Aura": (
+        ("OMI-Aura_L2-OMTO3_2004m1001t0003-o01132_v003.he5", "OMI-Aura_L2-OMTO3_2004m1001t0142-o01133_v003.he5"),
+        ["--labels *_{time:%Ym%m%dt%H%M}-*"],
+    ),
+    "Suomi NPP": (
+        ("OMPS-NPP_NMTO3-L2_v2.1_2022m0614t001010_o55120.h5", "OMPS-NPP_NMTO3-L2_v2.1_2022m0615t015140_o55121.h5"),
+        ["--labels *_{time:%Ym%m%dt%H%M%S}_*"],
+    ),
     "a date and a version that is no hour": (
         ("a_20240101_01.nc", "a_20240102_01.nc"), ["--labels *_{time:%Y%m%d}_*"],
     ),

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from icevirt.planning.measures import are_equal, factor_between, spell
+from icevirt.planning.measures import are_equal, count_finest, factor_between, spell
 
 ONE = [
     ("m", "meter", "metre", "meters", "metres", "Metres"),
@@ -58,6 +58,18 @@ def test_other_texts_are_equal_to_themselves_alone(text):
 )  # fmt: skip
 def test_units_convert_where_the_factor_is_exact(one, other, factor):
     assert factor_between(one, other) == factor
+
+
+@pytest.mark.parametrize(
+    ("unit", "found"),
+    [
+        ("km", ("length", 10**12)), ("microns", ("length", 1000)), ("hPa", ("pressure", 100)),
+        ("%", ("share", 1)), ("1", ("share", 100)), ("kg", ("mass", 1000)), ("hours", None), ("K", None),
+        (None, None),
+    ],
+)  # fmt: skip
+def test_units_are_whole_numbers_of_the_finest(unit, found):
+    assert count_finest(unit) == found
 
 
 def test_decimals_are_equal_as_nearly_as_they_are_written():

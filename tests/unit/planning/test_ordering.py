@@ -20,9 +20,9 @@ def runs(labels):
     return Runs.spread(pieces, len(labels))
 
 
-def rows(labels, names=NAMES):
+def rows(labels, names=NAMES, **how):
     held = None if labels is None else keys([np.array(each, float) for each in labels])
-    return order_files(names, held, dimension="time").rows.tolist()
+    return order_files(names, held, dimension="time", **how).rows.tolist()
 
 
 def keys(labels):
@@ -32,6 +32,12 @@ def keys(labels):
         missing=np.isnan(held.flat),
         shown=lambda at: [str(value) for value in held.flat[at].tolist()],
     )
+
+
+def test_single_steps_fall_where_those_of_other_eras_do():
+    assert rows([[1.0], [2.0], [3.0]], falling=True) == [2, 1, 0]
+    assert rows([[1.0], [], [3.0]], falling=True) == [2, 0, 1]
+    assert rows([[1.0, 2.0], [3.0], [4.0]], falling=True) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,20 @@ def arrays(*files, dimensions=("time",)):
 
 def test_a_single_step_gets_the_dimension_that_others_have():
     found = arrays(with_dimension("a", 0.0), single("b", 2.0), with_dimension("c", 3.0))
-    assert found["b", "/time"] == (("time",), (1,), None, 1)
-    assert found["b", "/p"] == (("time", "y", "x"), (1, 2, 3), (1, 2, 3), 1)
-    assert found["a", "/p"] == (("time", "y", "x"), (2, 2, 3), (1, 2, 3), 0)
-    assert found["b", "/level"] == found["a", "/level"] == (("level",), (2,), None, 0)
+    assert found["b", "/time"] == (("time",), (1,), None, (0,))
+    assert found["b", "/p"] == (("time", "y", "x"), (1, 2, 3), (1, 2, 3), (0,))
+    assert found["a", "/p"] == (("time", "y", "x"), (2, 2, 3), (1, 2, 3), ())
+    assert found["b", "/level"] == found["a", "/level"] == (("level",), (2,), None, ())
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_the_dimension_may_be_any_axis_of_a_variable(axis):
+    names = [("y", "time", "x"), ("y", "x", "time")][axis - 1]
+    whole = data(names, np.zeros((2, 2, 2), "f4"), chunks=(1, 1, 1))
+    single_step = data(("y", "x"), FIELD[:, :2], chunks=(1, 1))
+    found = arrays(with_dimension("a", 0.0, p=whole), single("b", 2.0, p=single_step))
+    shape = (2, 1, 2) if axis == 1 else (2, 2, 1)
+    assert found["b", "/p"] == (names, shape, (1, 1, 1), (axis,))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -58,9 +68,6 @@ def test_the_order_of_files_does_not_matter(order):
 OTHERWISE = {
     "all files are single steps": (single("a", 0.0), single("b", 1.0)),
     "no file is a single step": (with_dimension("a", 0.0), with_dimension("b", 2.0)),
-    "the dimension is not the first one": (
-        with_dimension("a", 0.0, p=data(("y", "time"), FIELD)), single("b", 2.0, p=data(("y",), FIELD[:, 0])),
-    ),
     "other dimensions": (with_dimension("a", 0.0), single("b", 2.0, p=data(("x", "y"), FIELD.T))),
     "files with steps do not agree": (
         with_dimension("a", 0.0), with_dimension("c", 2.0, p=data(("y", "x"), FIELD)), single("b", 4.0),
@@ -86,7 +93,7 @@ def test_what_is_no_step_of_others_stays_as_it_is(case):
 
 def test_a_dimension_that_files_do_not_follow_each_other_along_stays_away():
     found = arrays(with_dimension("a", 0.0), single("b", 2.0), dimensions=("level",))
-    assert found["b", "/p"] == (("y", "x"), (2, 3), (2, 3), 0)
+    assert found["b", "/p"] == (("y", "x"), (2, 3), (2, 3), ())
 
 
 def test_groups_that_do_not_hold_the_coordinate_are_not_touched():
@@ -96,14 +103,14 @@ def test_groups_that_do_not_hold_the_coordinate_are_not_touched():
 
     found = arrays(grouped(with_dimension("a", 0.0)), grouped(single("b", 2.0)))
     assert found["b", "/g/p"][0] == ("time", "y", "x")
-    assert found["b", "/h/p"] == (("y", "x"), (2, 3), (2, 3), 0)
+    assert found["b", "/h/p"] == (("y", "x"), (2, 3), (2, 3), ())
 
 
 def test_the_schema_says_what_is_lacking():
     text = ArraySchema.loads(facts_of(single("b", 2.0)).arrays.schema.values[0]).dumps()
     assert "lacks" not in text
     schema = ArraySchema(
-        dimension_names=("time",), chunk_shape=None, data_type="int8", codecs=(), fill_value=0,
-        lacks=1,
+        dimension_names=("time", "x", "y"), chunk_shape=None, data_type="int8", codecs=(), fill_value=0,
+        lacks=(2, 0),
     )  # fmt: skip
     assert ArraySchema.loads(schema.dumps()) == schema

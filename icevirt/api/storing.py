@@ -31,7 +31,7 @@ from icevirt.planning.stored_form import (
     json_of_form,
     record_forms,
 )
-from icevirt.planning.twins import is_twin
+from icevirt.planning.twins import is_twin, is_twin_of
 from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import in_order
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
@@ -274,7 +274,8 @@ class StoringAgain:
         findings = []
         known = {array.path: array for array in plan.arrays}
         for path, form in forms_of(record or {}).items():
-            if path not in known:
+            is_other = form.of is not None and not is_twin_of(path, form, known)
+            if path not in known or is_other:
                 if form.of in known:
                     findings.append(f"{path} is no longer kept: {form.of} does not fit its chunks")
                 continue

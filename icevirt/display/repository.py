@@ -56,6 +56,11 @@ def summary_facts(summary: RepositorySummary) -> dict[str, str | None]:
         "branches": ", ".join(summary.branches) or None,
         "tags": ", ".join(summary.tags) or None,
         "authorize": ", ".join(map(entry, summary.containers)) or None,
+        "twins": ", ".join(
+            f"{path} {'is in step' if is_in_step else 'was left behind, and is not read'}"
+            for path, is_in_step in summary.twins.items()
+        )
+        or None,
         **propose_twin(summary.arrays, summary.repo),
     }
 

@@ -50,6 +50,14 @@ def is_twin(forms: StoredForms, path: str) -> bool:
     return path in forms and forms[path].of is not None
 
 
+def is_twin_of(path: str, form: StoredForm, arrays: Mapping[str, PlannedArray]) -> bool:
+    """Say whether a plan has an array as twin, as a form says; anybody may have written that."""
+    twin, variable = arrays.get(path), arrays.get(form.of or "")
+    if twin is None or variable is None or twin is variable:
+        return False
+    return twin.source_path == variable.source_path and twin.files is variable.files
+
+
 def with_twins[T](of_arrays: Mapping[str, T], forms: StoredForms) -> dict[str, T]:
     """Return what is said of arrays, by path, and of twins, of which the same holds."""
     found = {

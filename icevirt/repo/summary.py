@@ -19,6 +19,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, GroupNode, chunk_extents, document_of
+from icevirt.model.twins import find_twins, is_in_step
 from icevirt.planning.coverage import (
     KINDS,
     ArrayCoverage,
@@ -70,7 +71,8 @@ def summary(
 
             used.update(each.url_prefix for each in find_used(places, containers))
 
-    arrays = tuple(array_summary(repo.assets, node, look) for node in snapshot.arrays())
+    nodes = {node.path: node for node in snapshot.arrays()}
+    arrays = tuple(array_summary(repo.assets, node, look) for node in nodes.values())
     entries: tuple[Prefix, ...] = ()
     if used:  # what files moved from stays in the configuration, for older versions
         from icevirt.objects.authorize import entry_of  # and what knows credentials of every kind
@@ -93,6 +95,12 @@ def summary(
         ),
         arrays=arrays,
         generation=info.generation,
+        twins={
+            twin.path: is_in_step(
+                twin, nodes[path], (each.metadata for each in lookup.ancestry(info, key))
+            )
+            for path, twin in find_twins(nodes.values()).items()
+        },
     )
 
 

@@ -1,5 +1,6 @@
 """A twin is a variable's second array in other chunks, kept in step with it."""
 
+import pickle
 from pathlib import Path
 
 import h5py
@@ -22,12 +23,21 @@ from api.test_stored_growth import (
 )
 from builds.kept import Kept
 from builds.support import official
+from executors import at_most
 from icevirt.access.store.locating import ReferenceLocator
 from icevirt.display.render import as_text
-from icevirt.errors import AlreadyExistsError, IcevirtError, InvalidInputError, StorageError
+from icevirt.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    IcevirtError,
+    InvalidInputError,
+    StorageError,
+)
 from icevirt.model.chunks import ChunkType
 from icevirt.objects import fetch
+from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage
+from icevirt.tasks.copy_chunks import encode_chunks
 from long_forms import cases
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
@@ -295,3 +305,59 @@ def test_what_reading_takes_is_said_for_the_chunks_at_hand_and_for_a_twin(maps):
     with_twin = icevirt.plan(source, repo=repo, executor="in-process")
     assert [each for each in with_twin.notes if "/t_twin is the twin of /t" in each]
     assert "--beside" not in as_text(with_twin)
+
+
+def test_a_rewrite_of_others_leaves_a_twin_behind_until_the_next_commit(archive):
+    official(archive.repo).rewrite_manifests("theirs", branch="main")
+    archive.assert_behind()
+    append(archive)
+    archive.assert_in_step()
+
+
+def test_a_writer_between_is_a_conflict_and_no_twin_is_made(archive, in_process):
+    tip = archive.tip
+    in_process.before[encode_chunks] = at_most(1, lambda _: append(archive))
+    with pytest.raises(ConflictError, match="Run the command again"):
+        archive.twin(time=6)
+    assert archive.node("/packed_twin").shape == archive.node().shape
+    assert archive.tip != tip
+    archive.assert_in_step()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"/packed_twin": {"chunk_shape": [5, 5, 6], "codec": None, "of": "/packed_twin"}},
+        {"/packed": {"chunk_shape": [5, 5, 6], "codec": None, "of": "/packed"}},
+        {"/mask": {"chunk_shape": [5, 6], "codec": None, "of": "/packed"}},
+        {"/packed_twin": {"chunk_shape": [5, 5, 6], "codec": None, "of": "/nowhere"}},
+        {"/packed_twin": {"chunk_shape": [5, 5, 6], "codec": None, "of": 5}},
+    ],
+    ids=repr,
+)
+def test_a_forged_row_of_a_twin_is_refused_or_left(archive, row):
+    """Anybody who can write the repository can write the record."""
+    repo = icevirt.Repository.open(archive.repo)
+    record = next(repo.ancestry(branch="main")).metadata["icevirt_build"]
+    session = repo.writable_session("main")
+    session.commit(
+        "forged", metadata={"icevirt_build": {**record, "stored": row}}, allow_empty=True
+    )
+    for step in (append, correct):
+        try:
+            step(archive)
+        except (IcevirtError, AssertionError):
+            continue
+        archive.assert_as_files()
+
+
+def test_info_says_whether_a_twin_is_in_step_and_a_dataset_pickles_with_it(archive):
+    with archive.open("twin") as twin, archive.open("own") as own:
+        again = pickle.loads(pickle.dumps(twin))
+        np.testing.assert_array_equal(again["packed"], own["packed"])
+    said = summary(icevirt.Repository.open(archive.repo))
+    assert said.twins == {"/packed_twin": True}
+    assert "/packed_twin is in step" in as_text(said)
+    overwrite(archive)
+    said = summary(icevirt.Repository.open(archive.repo))
+    assert "/packed_twin was left behind, and is not read" in as_text(said)

@@ -354,6 +354,7 @@ class RepositorySummary(Pictured):
     groups: tuple[GroupSummary, ...]
     arrays: tuple[ArraySummary, ...]
     generation: str = ""  # before V1: which, what may be missing, and how to upgrade
+    twins: dict[str, bool] = field(default_factory=dict)  # by path: whether it is in step
 
     def __repr__(self) -> str:
         total = sum(array.references.total for array in self.arrays)

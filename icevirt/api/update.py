@@ -24,13 +24,13 @@ from icevirt.api.dataset.differences import (
     seconds_of,
 )
 from icevirt.api.dataset.files_held import CATALOG
-from icevirt.api.dataset.recipes import choose
 from icevirt.api.dataset.records import digest_of
 from icevirt.api.dataset.transaction import ExecutorStarter, is_overtaken, until_alone
 from icevirt.api.dataset.update_change import (
     DatasetUpdate,
     UpdateCall,
     Vanished,
+    follow,
     look,
     report_nothing,
 )
@@ -226,14 +226,7 @@ def _attempt(
     call: UpdateCall, unsettled: frozenset[str], starter: ExecutorStarter, clock: Clock
 ) -> UpdateReport:
     dataset = look(call)
-    how = choose(
-        call.storage,
-        dataset.record,
-        group=call.group,
-        recipe=call.recipe,
-        trusted=call.trusted,
-        authorize=call.authorize,
-    )
+    how = follow(call, dataset)
     reach = SourceAccess.of({**how.access, **call.access})
     with grant_access(reach):
         work = DatasetUpdate.begin(call, dataset, how, unsettled, starter, clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from rich.console import Group, RenderableType
@@ -156,6 +156,9 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
             "files": None
             if status.files is None
             else f"{status.files:,}{bad}{_more_bytes(status.source_bytes)}",
+            "archive": None
+            if status.changes is None
+            else _count_changes(status.changes) or "nothing new",
             "values": values,
             "manifests": f"{status.manifests:,}{_more_bytes(status.manifest_bytes)}{small}",
             "last build": None if status.last_build is None else when(status.last_build),
@@ -165,7 +168,34 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
         *list_lines("Left out", status.bad_files[:_FILES]),
         *list_lines("Held back", show_held(status.held_files)),
         *notes(status.notes),
+        *_changed_files(status),
     )
+
+
+def _count_changes(changes: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(count(len(urls), f"{name} file") for name, urls in changes.items() if urls)
+
+
+def _changed_files(status: RepositoryStatus) -> list[RenderableType]:
+    """Return the files that an update would take, and the command that does."""
+    changes = status.changes or {}
+    lines = [
+        *(f"{name:<9} {url}" for name, urls in changes.items() for url in urls[:_FILES]),
+        *(
+            f"{name:<9} and {len(urls) - _FILES:,} more"
+            for name, urls in changes.items()
+            if len(urls) > _FILES
+        ),
+    ]
+    if not lines:
+        return []
+    repo = quote_word(REPOSITORY.get() or status.repo)
+    scope = [("--branch", status.branch, "main"), ("--group", status.group, "/")]
+    more = "".join(f" {flag} {quote_word(name)}" for flag, name, usual in scope if name != usual)
+    return [
+        *list_lines("Files that the dataset lacks or holds otherwise", lines),
+        *paste_lines("Take them", f"icevirt update {repo}{more}"),
+    ]
 
 
 def _duration(time: timedelta) -> str:

@@ -44,7 +44,7 @@ def repo(tmp_path_factory):
 def test_it_says_what_the_dataset_holds_in_few_requests(repo):
     storage = Faulty(storage_of(repo))
     storage_of(repo).put("icevirt/builds/" + "0" * 20 + "/items/0", b"")
-    found = icevirt.status(storage)
+    found = icevirt.status(storage, recorded_only=True)
     assert (found.dimension, found.steps, found.newest_step) == ("t", 8, LAST)
     assert found.lag == timedelta(hours=24)
     assert found.age > timedelta(days=365 * 20)
@@ -78,3 +78,33 @@ def test_what_no_build_made_has_a_status_too(tmp_path):
     assert (found.newest_step, found.files, found.last_build) == (None, None, None)
     ran = CliRunner().invoke(app, ["status", str(tmp_path / "repo"), "--max-lag", "1D"])
     assert (ran.exit_code, "lag of the dataset: unknown" in ran.stderr) == (5, True)
+
+
+def test_files_that_an_update_would_take_are_named_with_the_command(tmp_path):
+    files = [Path(each) for each in write_days(tmp_path / "days", 4)]
+    later = tmp_path / "later.nc"
+    files[3].rename(later)
+    repo = str(tmp_path / "repo")
+    icevirt.build(str(tmp_path / "days"), repo, concat_dim="time")
+    assert icevirt.status(repo).changes == {"new": (), "changed": (), "vanished": ()}
+    later.rename(files[3])
+    os.utime(files[0])
+    files[1].unlink()
+    found = icevirt.status(repo)
+    names = {what: [Path(each).name for each in urls] for what, urls in found.changes.items()}
+    new, changed, vanished = files[3].name, files[0].name, files[1].name
+    assert names == {"new": [new], "changed": [changed], "vanished": [vanished]}
+    assert "1 new file, 1 changed file, 1 vanished file" in as_text(found)
+    assert as_text(found).endswith(f"icevirt update {found.repo}")
+    assert icevirt.status(repo, recorded_only=True).changes is None
+
+
+def test_the_recipe_of_others_lists_nothing(tmp_path, monkeypatch):
+    write_days(tmp_path / "days", 2)
+    repo = str(tmp_path / "repo")
+    icevirt.build(str(tmp_path / "days"), repo, concat_dim="time")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
+    found = icevirt.status(repo)
+    assert found.changes is None
+    assert "which files are new is unknown" in found.notes[0]
+    assert found.steps == 8

@@ -24,7 +24,7 @@ from icevirt.api.dataset.differences import (
 )
 from icevirt.api.dataset.files_held import FileDifferences, compare
 from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
-from icevirt.api.dataset.recipes import Followed
+from icevirt.api.dataset.recipes import Followed, choose
 from icevirt.api.dataset.records import TRIED
 from icevirt.api.dataset.replacing import OF_OTHERS
 from icevirt.api.dataset.reports import facts_of, report_unchanged
@@ -46,7 +46,7 @@ from icevirt.api.dataset.trial import (
 from icevirt.api.dataset.writing import commit_held
 from icevirt.api.events import Clock, tell_committed
 from icevirt.api.finish import SnapshotVerification
-from icevirt.api.recorded import continue_options
+from icevirt.api.recorded import Continued, continue_options
 from icevirt.api.trust.readable_places import remark_on_elsewhere
 from icevirt.archive.reports.build import OTHERS, BuildReport
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
@@ -74,22 +74,22 @@ class UpdateCall:
 
     storage: Storage
     catalog: Storage
-    recipe: str | os.PathLike[str] | None
-    trusted: str | None
-    authorize: tuple[str, ...]
     group: str
     branch: str
-    since: str
-    settle: float  # seconds
-    vanished: Vanished
-    max_vanished: int | str | None
-    rules: Mapping[str, str]
-    rescan: tuple[str, ...]
-    variables: tuple[str, ...]
-    drop_others: bool
-    dry_run: bool
-    message: str | None
-    access: Mapping[str, Any]
+    recipe: str | os.PathLike[str] | None = None
+    trusted: str | None = None
+    authorize: tuple[str, ...] = ()
+    since: str = ""
+    settle: float = 0.0  # seconds
+    vanished: Vanished = "refuse"
+    max_vanished: int | str | None = None
+    rules: Mapping[str, str] = field(default_factory=dict)
+    rescan: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    drop_others: bool = False
+    dry_run: bool = False
+    message: str | None = None
+    access: Mapping[str, Any] = field(default_factory=dict)
 
 
 def look(call: UpdateCall) -> Dataset:
@@ -112,6 +112,61 @@ def look(call: UpdateCall) -> Dataset:
             branch=call.branch,
         )
     return found
+
+
+def follow(call: UpdateCall, dataset: Dataset) -> Followed:
+    """Return the recipe that a call goes by. Raises as `recipes.choose`."""
+    return choose(
+        call.storage,
+        dataset.record,
+        group=call.group,
+        recipe=call.recipe,
+        trusted=call.trusted,
+        authorize=call.authorize,
+    )
+
+
+def options_of(call: UpdateCall, dataset: Dataset, how: Followed) -> Continued:
+    """Return the options of the dataset, with those of the recipe. Raises `InvalidInputError`."""
+    return continue_options(
+        call.storage, dataset.record, concat_dim=how.concat_dim, takes_options=True, **how.options
+    )
+
+
+def list_and_compare(
+    call: UpdateCall,
+    dataset: Dataset,
+    how: Followed,
+    options: Continued,
+    unsettled: frozenset[str] = frozenset(),
+) -> tuple[Relisted, FileDifferences]:
+    """List the sources of a dataset again, and compare them with its files.
+
+    Raises:
+        InvalidInputError: Files lie elsewhere than was named.
+    """
+    held = {file.url: file for file in dataset.listing.files}
+    relisted = list_again(
+        call.storage,
+        how.sources,
+        held,
+        places=how.places,
+        is_trusted=how.is_trusted,
+        since=call.since,
+        asset=options.choices.scan.asset,
+    )
+    is_young = young(time.time_ns(), call.settle)
+    found = compare(
+        relisted.files.values(),
+        held,
+        gone=relisted.gone,
+        bad=dataset.bad,
+        absent=dataset.absent,
+        excluded=dataset.excluded,
+        is_young=lambda file: file.url in unsettled or is_young(file),
+    )
+    found = apply_rules(found, held, dataset.bad | dataset.absent, call.rules)
+    return relisted, count_rescanned(found, relisted.files, held, call.rescan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,47 +202,20 @@ class DatasetUpdate:
         Raises:
             InvalidInputError: Too many files are gone, or files lie elsewhere than was named.
         """
-        options = continue_options(
-            call.storage,
-            dataset.record,
-            concat_dim=how.concat_dim,
-            takes_options=True,
-            **how.options,
-        )
+        options = options_of(call, dataset, how)
         # bad files are held back before; files that change begin a new attempt
         commit = replace(options.commit, branch=call.branch, promote=None, rescan_changed=False)
         with clock.phase("list"):
-            held = {file.url: file for file in dataset.listing.files}
             if call.variables:  # which are made of the same files
-                files = dataset.listing.files
-                how.places.refuse_others(files, repo=call.storage.url, what="update")
+                held = {file.url: file for file in dataset.listing.files}
+                how.places.refuse_others(held.values(), repo=call.storage.url, what="update")
                 relisted = Relisted(files=held, gone=frozenset(), unlisted=0)
+                found = FileDifferences(known=len(held))
             else:
-                relisted = list_again(
-                    call.storage,
-                    how.sources,
-                    held,
-                    places=how.places,
-                    is_trusted=how.is_trusted,
-                    since=call.since,
-                    asset=options.choices.scan.asset,
-                )
-        is_young = young(time.time_ns(), call.settle)
-        found = compare(
-            relisted.files.values(),
-            held,
-            gone=relisted.gone,
-            bad=dataset.bad,
-            absent=dataset.absent,
-            excluded=dataset.excluded,
-            is_young=lambda file: file.url in unsettled or is_young(file),
-        )
-        found = apply_rules(found, held, dataset.bad | dataset.absent, call.rules)
-        found = count_rescanned(found, relisted.files, held, call.rescan)
-        found = FileDifferences(known=len(held)) if call.variables else found
+                relisted, found = list_and_compare(call, dataset, how, options, unsettled)
         gone = frozenset(file.url for file in found.vanished)
         if gone:
-            refuse_many(len(gone), len(held), call.max_vanished)
+            refuse_many(len(gone), len(dataset.listing.files), call.max_vanished)
             _refuse_vanished(found.vanished, call.vanished)
         removed = gone if call.vanished == "remove" else frozenset()
         corrected = frozenset(file.url for file in found.corrected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,15 +11,23 @@ from numpy.typing import NDArray
 
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.eras import of_all_eras
-from icevirt.api.dataset.files_held import WORK_FOLDER
+from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
 from icevirt.api.dataset.left_out import read_held
 from icevirt.api.dataset.records import concat_dims, provenance_of
 from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.update_change import (
+    UpdateCall,
+    follow,
+    list_and_compare,
+    look,
+    options_of,
+)
 from icevirt.api.upkeep.own_objects import work_folders
 from icevirt.archive.reports.upkeep import RepositoryStatus
 from icevirt.catalog.listings import pieces_of
 from icevirt.errors import IcevirtError
 from icevirt.model import paths
+from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.tail_runs import tails
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.repository import Repository
@@ -36,18 +44,21 @@ def status(
     *,
     branch: str = "main",
     group: str = "/",
+    recorded_only: bool = False,
     authorize_virtual_chunk_access: Authorization = None,
 ) -> RepositoryStatus:
-    """Say how a dataset is: its newest step, its files, what it holds, and when it last grew.
+    """Say how a dataset is: its newest step, its files, and what an update would take.
 
     It reads the object `repo`, the newest snapshot, the coordinate of the dimension that grows and
-    the list of files, and lists the work folders of builds. It reads no references of variables,
-    and no source file, unless the coordinate lies in one.
+    the list of files, and lists the work folders of builds and the sources. It reads no references
+    of variables, and no source file, unless the coordinate lies in one.
 
     Args:
         repo: Path or URL of the repository.
         branch: The branch.
         group: The group of the dataset.
+        recorded_only: Say only what the repository records, and list no sources: in few requests,
+            however many files there are.
         authorize_virtual_chunk_access: As for `Repository.open`, if the coordinate is virtual.
 
     Raises:
@@ -81,6 +92,13 @@ def status(
             newest = _newest(ds[dimension].values) if dimension in ds.variables else None
         except IcevirtError as error:
             notes.append(f"the newest step is unknown: {error.what}")
+    held = read_held(storage, target.find_held_back()[0])
+    changes = None
+    if record and not recorded_only:
+        try:
+            changes = _find_changes(storage, branch, group, held={each.url for each in held})
+        except IcevirtError as error:
+            notes.append(f"which files are new is unknown: {error.what}")
     counts = record.get("bytes") or (None, None)
     snapshot = session.snapshot
     return RepositoryStatus(
@@ -98,8 +116,9 @@ def status(
         if len(times) and times.max() > 0
         else None,
         files=record.get("files"),
-        held_files=read_held(storage, target.find_held_back()[0]),
+        held_files=held,
         bad_files=tuple(url for url, _, _ in record.get("bad_files", ())),
+        changes=changes,
         source_bytes=int(sizes.sum()) if len(sizes) else None,
         referenced_bytes=counts[0],
         stored_bytes=counts[1],
@@ -110,6 +129,23 @@ def status(
         unfinished=tuple(each.as_unfinished() for each in work_folders(storage)),
         notes=tuple(notes),
     )
+
+
+def _find_changes(
+    storage: Storage, branch: str, group: str, *, held: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the files that an update by the dataset's recipe would take, without those it held."""
+    catalog = Below(storage, CATALOG)
+    call = UpdateCall(storage=storage, catalog=catalog, group=group, branch=branch)
+    dataset = look(call)
+    how = follow(call, dataset)
+    with grant_access(SourceAccess.of(how.access)):
+        _, found = list_and_compare(call, dataset, how, options_of(call, dataset, how))
+    kinds = {"new": found.added, "changed": found.corrected, "vanished": found.vanished}
+    return {
+        name: tuple(file.url for file in files if file.url not in held)
+        for name, files in kinds.items()
+    }
 
 
 def _files(

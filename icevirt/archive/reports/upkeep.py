@@ -207,6 +207,8 @@ class RepositoryStatus(Pictured):
     snapshots: int  # in the history of the branch
     unfinished: tuple[UnfinishedBuild, ...]  # builds that are running, or were killed
     notes: tuple[str, ...] = ()  # why something is unknown
+    changes: Mapping[str, tuple[str, ...]] | None = None
+    """URLs of files that are ``new``, ``changed`` or ``vanished`` since; None: not looked at."""
 
     def __repr__(self) -> str:
         steps = "" if self.steps is None else f"  {plural(self.steps, 'step')}"

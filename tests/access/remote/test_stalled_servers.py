@@ -14,7 +14,8 @@ import pytest
 import zarr
 
 import icevirt
-from servers.faults import slow
+from icevirt.objects.web_client import RetryPolicy
+from servers.faults import refused, slow
 
 SECOND = 1.0  # in which a process neither runs nor waits for a processor
 START = 45.0  # of a process, on a busy machine
@@ -211,3 +212,21 @@ def test_an_error_does_not_wait_for_another_file_that_hangs(how, root, http_serv
     assert time.monotonic() - begin < START  # two minutes with the file
     assert "data/1.h5" in error.strip().splitlines()[-1]
     assert error.count("Traceback") == 1
+
+
+@pytest.mark.ci
+def test_a_process_that_ends_by_an_error_sends_no_request_again(root, http_server):
+    http_server.rules.clear()
+    http_server.rules.add(refused(500), target="/data/2.h5", times=1000)
+    program = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+import xarray
+ds = xarray.open_dataset(root, engine="icevirt", authorize_virtual_chunk_access=[url + "/"])
+ThreadPoolExecutor().submit(lambda: ds["v"].values)
+time.sleep(1)
+raise RuntimeError("of the main thread")
+"""
+    _, error = run(program, http_server.url, root).communicate(timeout=150)
+    assert "of the main thread" in error
+    assert 0 < http_server.rules.hits < RetryPolicy().tries

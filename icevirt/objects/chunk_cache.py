@@ -30,6 +30,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -55,6 +56,7 @@ _SMALLEST = 1 << 20
 _UNIT = 256  # of the size: a part that is counted
 _SWEEP = 16  # parts that are written between two looks at all entries
 _LARGEST = 8  # of the size: a larger chunk is not kept
+_WRITERS = 32  # at once, of a process
 _GRAIN = 1.0  # seconds in which a use is noted once
 _FORGOTTEN = 3600.0  # seconds after which nobody still writes a file
 _COUNT, _LOCK = "icevirt.written", "icevirt.lock"
@@ -102,12 +104,18 @@ class ChunkCache:
             )
         self._given = os.fspath(directory), size
         self._files = _EntryFiles(self.directory)
-        self._lock = threading.Lock()
+        self.unlock()
+        _all.add(self)
         self._counts = [0] * len(ChunkCacheCounts._fields)
         self._is_over = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_again, self._given
+
+    def unlock(self) -> None:
+        """Take new locks: in a forked child, other threads may have held the old ones."""
+        self._lock = threading.Lock()
+        self._writing = [threading.Lock() for _ in range(_WRITERS)]
 
     @property
     def counts(self) -> ChunkCacheCounts:
@@ -159,7 +167,8 @@ class ChunkCache:
             return
         try:
             if self._files.has_room(self.size):
-                written = self._files.write(digest, bodies)
+                with self._writing[digest[0] % _WRITERS]:  # else threads lose what others add
+                    written = self._files.write(digest, bodies)
                 self._files.count(written, self.size)
         except OSError as error:
             self._end(error)
@@ -208,6 +217,17 @@ class CachedObject(NamedTuple):
             known = self.start.copy()
             known.update(named)
             yield known.digest(), some
+
+
+_all: WeakSet[ChunkCache] = WeakSet()
+
+
+def _unlock_in_child() -> None:
+    for cache in list(_all):
+        cache.unlock()
+
+
+os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 @lru_cache(32)
@@ -301,7 +321,7 @@ class _EntryFiles:
     def write(self, digest: bytes, bodies: Mapping[Span, Body]) -> int:
         """Write chunks into an entry, beside others that it has; return how many bytes it has then.
 
-        It is there as a whole or not at all. What two writers add in one moment may be lost.
+        It is there as a whole or not at all. What two processes add in one moment may be lost.
         """
         rows = {each: (zlib.crc32(body), body) for each, body in bodies.items()}
         with suppress(_DamagedError):
@@ -395,7 +415,10 @@ class _EntryFiles:
         except BlockingIOError:
             yield False
         else:
-            yield True
+            try:
+                yield True
+            finally:  # a child that was forked meanwhile has it open, too
+                fcntl.flock(number, fcntl.LOCK_UN)
         finally:
             os.close(number)
 

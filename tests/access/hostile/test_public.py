@@ -13,7 +13,8 @@ import pytest
 import icevirt
 from access.hostile.canaries import BODY, CANARIES
 from access.remote.hosts import VALUES
-from access.remote.objects import refer
+from access.remote.objects import document, refer
+from icevirt.access.columns.stored_array import open_array
 from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import fetch, public_network
@@ -126,6 +127,26 @@ def test_a_public_server_is_read_without_credentials(listeners, internet):
     assert not CANARIES.search(listeners.good_tls.received)
 
 
+def test_arrays_are_read_so_by_columns_and_by_zarr(listeners, internet, tmp_path):
+    internet.names["data.example"] = [OUTSIDE]
+    internet.servers[OUTSIDE] = listeners.good_tls.port
+    made = refer(
+        tmp_path / "repo",
+        "https://data.example/",
+        store=ObjectStoreConfig("http", {}),
+        checksum={"etag": '"e"'},
+        authorize="public",
+        chunks=1,
+        lengths=[6],
+        document=document(1, shape=[1, 6], chunk_grid=GRID),
+    )
+    session = made.session()
+    for array in (made.array(), open_array(session, "/v")):
+        assert bytes(array[0, :]) == BODY[:6]
+    assert set(internet.dialed) == {OUTSIDE}
+
+
+GRID = {"name": "regular", "configuration": {"chunk_shape": [1, 6]}}
 BUCKETS = {
     "Amazon's": ("s3://bucket/data/", "s3", {"region": "eu-west-1"}, "s3.eu-west-1.amazonaws.com"),
     "Google's": ("gs://bucket/data/", "gcs", {}, "storage.googleapis.com"),

@@ -4,10 +4,12 @@ import os
 import pickle
 import random
 import resource
+import signal
 import stat
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -424,6 +426,31 @@ def test_readers_that_are_killed_while_they_write_harm_no_other(trusted, tmp_pat
     np.testing.assert_array_equal(opened["v"], numbers)
     assert opened.icevirt.chunk_cache.damaged == 0
     assert opened.icevirt.chunk_cache.hits > 20
+
+
+def test_a_child_that_is_forked_inherits_no_lock(tmp_path):
+    cache = ChunkCache(tmp_path / "cache", "1MiB")
+    with cache._lock, cache._files._alone() as is_alone, warnings.catch_warnings():
+        assert is_alone
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that other tests left
+        if not (child := os.fork()):
+            done = signal.alarm(20)
+            try:
+                cache.of("server").put({(0, 5): b"12345"})
+                done = cache.of("server").get(0, 5) == b"12345"
+            finally:
+                os._exit(0 if done else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    with cache._files._alone() as is_alone:
+        assert is_alone
+
+
+def test_threads_that_add_to_one_entry_lose_nothing(tmp_path):
+    held = ChunkCache(tmp_path / "cache").of("server")
+    spans = [(at, at + 10) for at in range(0, 400, 10)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda span: held.put({span: bytes(10)}), spans))
+    assert None not in held.get_all(spans)
 
 
 def test_xarrays_own_option_is_not_taken_for_it(made, tmp_path):

@@ -276,7 +276,7 @@ class Settings:
     ) -> str:
         """Rewrite all manifests of a branch's tip, split as configured, and commit the result.
 
-        The references of one array are in memory at a time.
+        Manifests that share cells of the new splitting are in memory together, others one by one.
 
         Raises:
             RefNotFoundError: There is no such branch.

@@ -66,7 +66,9 @@ DEFAULT_LOCATIONS = LocationCompression()
 class ManifestEncoding:
     """How manifests are compressed, as far as readers do not care."""
 
-    level: int = 1  # zstd: columns of references get smaller by it than by level 3, and sooner
+    # zstd: references to compressed chunks get as small by it as by level 3, and sooner; those to
+    # chunks of one length get a tenth larger
+    level: int = 1
     locations: LocationCompression = DEFAULT_LOCATIONS
 
     @classmethod

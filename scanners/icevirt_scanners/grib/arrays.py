@@ -27,6 +27,7 @@ from icevirt_scanners.grib.variables import VariableKey
 MAPPING = "spatial_ref"
 VALID_TIME = "valid_time"
 _FLOAT = np.dtype("<f8")
+_FLOAT_NAME = _FLOAT.name  # one text: what files share is described once
 _EPOCH = {"units": "seconds since 1970-01-01T00:00:00", "calendar": "proleptic_gregorian"}
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
     TIME: {
@@ -100,7 +101,7 @@ class PlacedFields:
             dimension_names=(*axes, *self.grid.dimensions),
             shape=(*map(self.cube.length, axes), *self.grid.shape),
             chunk_shape=(*(1 for _ in axes), *self.grid.shape),
-            data_type=_FLOAT.name,
+            data_type=_FLOAT_NAME,
             codecs=codecs,
             fill_value="NaN",
             attributes=_attributes_of(self.key, self.grid),

@@ -1,7 +1,7 @@
 """Read values with the reference library of a format, for comparisons with what an adapter says.
 
-The first bytes of a file choose the library: ecCodes for GRIB, tifffile for TIFF, and for formats
-that icevirt scans itself what its scanners compare with. There is none for any other format.
+The first bytes of a file choose the library: ecCodes for GRIB, tifffile or rasterio for TIFF, and
+for formats that icevirt scans itself what its scanners compare with. There is none for others.
 
 A message of GRIB is found by its place in the file, and its values are put where the coordinates
 beside the array say that its points are.
@@ -10,6 +10,7 @@ beside the array say that its points are.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -199,23 +200,50 @@ class _SourceFile(io.RawIOBase):
 
 
 def _read_tiff(source: ByteSource, path: str, region: Box) -> NDArray[Any]:
-    try:
-        import tifffile
-    except ImportError:
-        raise UnsupportedError(
-            "with the package tifffile installed, they are compared with tifffile"
-        ) from None
+    """Return values as tifffile reads them, or rasterio where tifffile does not."""
     name = paths.name(path)
     if not name.isdecimal():
         raise UnsupportedError("it is not named by the number of an image")
-    try:
-        opened: Any = _SourceFile(source)
-        with tifffile.TiffFile(opened) as file:
-            values: NDArray[Any] = file.pages[int(name)].asarray()
-    except Exception as error:
-        raise UnsupportedError(f"tifffile cannot read the image: {error}") from error
+    values, why = None, []
+    for library, read_image in (("tifffile", _by_tifffile), ("rasterio", _by_rasterio)):
+        try:
+            values = read_image(source, int(name))
+            break
+        except ImportError:
+            continue
+        except Exception as error:  # noqa: BLE001 - what either library raises
+            why.append(f"{library} cannot read the image: {error}")
+    if values is None:
+        lacking = "with the package tifffile or rasterio installed, they are compared with it"
+        raise UnsupportedError("; ".join(why) or lacking)
     if values.ndim != len(region) or any(
         part.stop > length for part, length in zip(region, values.shape, strict=True)
     ):
-        raise UnsupportedError(f"tifffile reads an image of the shape {values.shape}")
+        raise UnsupportedError(f"{library} reads an image of the shape {values.shape}")
     return values[region]
+
+
+def _by_tifffile(source: ByteSource, number: int) -> NDArray[Any]:
+    import tifffile
+
+    opened: Any = _SourceFile(source)
+    with tifffile.TiffFile(opened) as file:
+        values: NDArray[Any] = file.pages[number].asarray()
+        return values
+
+
+def _by_rasterio(source: ByteSource, number: int) -> NDArray[Any]:
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning
+    from rasterio.io import MemoryFile
+
+    with warnings.catch_warnings(), MemoryFile(source.read(0, source.file.size)) as file:
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        # GDAL counts the images of a file from 1
+        with rasterio.open(f"GTIFF_DIR:{number + 1}:{file.name}") as image:
+            values: NDArray[Any] = image.read()
+            is_by_pixel = image.profile.get("interleave") == "pixel"
+    if len(values) > 1:
+        return np.moveaxis(values, 0, -1) if is_by_pixel else values
+    (only,) = values
+    return np.asarray(only)

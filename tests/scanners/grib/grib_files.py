@@ -35,6 +35,7 @@ def message(
         count = points(handle)
         if values is None:
             values = 280 + np.random.default_rng(0).standard_normal(count).cumsum()
+        values = np.broadcast_to(values, count)
         if bitmap:
             eccodes.codes_set(handle, "bitmapPresent", 1)
             eccodes.codes_set(handle, "missingValue", MISSING)

@@ -7,7 +7,6 @@ import xarray as xr
 import zarr
 
 import icevirt
-from builds.support import official
 from icevirt.api.scan import scan_file
 from icevirt.errors import CombineError, ScanError, StorageError, UnsupportedError
 from icevirt.scan import values
@@ -77,13 +76,6 @@ def test_steps_without_a_message_read_as_missing(opened):
     assert np.isnan(opened.tp.isel(step=0)).all()
     assert not np.isnan(opened.tp.isel(step=[1, 2])).any()
     assert opened.tp.attrs["time_window"] == "from time to valid_time"
-
-
-@pytest.mark.ci
-def test_the_official_client_reads_the_same(forecast, opened):
-    store = official(str(forecast / "repo")).readonly_session("main").store
-    with xr.open_zarr(store, consolidated=False) as theirs:
-        xr.testing.assert_equal(theirs.load(), opened.load())
 
 
 @pytest.mark.ci

@@ -1,5 +1,7 @@
 """`verify` compares what an adapter describes with the format's own library, or says why not."""
 
+import sys
+
 import h5py
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup, 
 
 import icevirt
 from builds.support import official
+from icevirt.errors import UnsupportedError
+from icevirt.objects.source import open_source
+from icevirt_scanners.virtualizarr.reference_libraries import read_values
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -105,6 +110,32 @@ def test_forecasts_get_axes_of_their_names_as_eccodes_reads_them(message, tmp_pa
     for each in (ours, official(repo)):
         held = zarr.open_array(each.readonly_session("main").store, path="sfc/instant/tmp")
         np.testing.assert_array_equal(held[...], expected)
+
+
+@pytest.mark.parametrize("library", ["tifffile", "rasterio", "neither"])
+@pytest.mark.parametrize("shape", [(64, 64), (64, 64, 3), (3, 64, 64)], ids=str)
+def test_images_are_read_by_tifffile_or_rasterio(library, shape, tmp_path, monkeypatch):
+    """Either is enough: one that is not installed, or cannot read an image, is not needed."""
+    if library == "rasterio":
+        pytest.importorskip("rasterio")
+    images = [
+        np.arange(64 * 64 * (len(shape) * 2 - 3), dtype="f4").reshape(shape) + n for n in (0, 1)
+    ]
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        for image in images:
+            planes = "separate" if shape[0] == 3 else "contig"
+            how = {"photometric": "minisblack", "planarconfig": planes if len(shape) > 2 else None}
+            file.write(image, tile=(32, 32), compression="zlib", **how)
+    for other in {"tifffile", "rasterio"} - {library}:
+        monkeypatch.setitem(sys.modules, other, None)
+    region = tuple(slice(1, length) for length in shape)
+    with open_source((tmp_path / "a.tif").as_uri()) as source:
+        if library == "neither":
+            with pytest.raises(UnsupportedError, match="tifffile or rasterio installed"):
+                read_values(dict, source, "/1", region)
+        else:
+            found = read_values(dict, source, "/1", region)
+            np.testing.assert_array_equal(found, images[1][region])
 
 
 def test_tiff_is_compared_with_tifffile(tmp_path):

@@ -16,6 +16,8 @@ from importlib.resources import files
 ECMWF = 98
 _LOCAL = 192  # from which on numbers mean what a center says
 _NO_SUBCENTER = (0, 0xFFFF)
+SURFACE_VALUES = ("f1", "v1", "f2", "v2")
+"""Facts that are a value of a surface."""
 _OLD = 33  # tables of the WMO up to which ECMWF's messages have the older names
 
 
@@ -84,6 +86,17 @@ def name_level(facts: Mapping[str, int]) -> str:
         return row[1]
     layer = "" if facts["t2"] == 255 else f"_{facts['t2']}"
     return f"level_{facts['t1']}{layer}"
+
+
+@cache
+def asks_for_values(discipline: int, category: int, number: int, kind: int) -> bool:
+    """Say whether names depend on the value of the first surface, given its kind, or the second."""
+    tables = (_table(f"{discipline}.{category}.{number}"), _table("level"))
+    rows = (row[0] for table in tables for rows in table.values() for row in rows)
+    return any(
+        conditions.get("t1", kind) == kind and not conditions.keys().isdisjoint(SURFACE_VALUES)
+        for conditions in rows
+    )
 
 
 def is_old(center: int, subcenter: int, tables: int) -> bool:

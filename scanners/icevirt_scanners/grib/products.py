@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt_scanners.grib.headers import read_number
 from icevirt_scanners.grib.sections import DamagedMessageError, Fields
 
 INSTANT = 255
@@ -103,7 +104,7 @@ def read_products(fields: Fields) -> Products:
         DamagedMessageError: A date is none, or a template is cut short.
     """
     count = len(fields)
-    template = _number(fields.product, 7, 2)
+    template = read_number(fields.product, 7, 2)
     facts = np.full((count, len(FACTS)), -1, np.int64)
     columns = {name: facts[:, at] for at, name in enumerate(FACTS)}
     step = np.zeros(count, np.int64)
@@ -168,7 +169,7 @@ def _read_template(
 ) -> dict[int, str]:
     """Fill in what the rows of one template say; return those that are not read, and why."""
     held = fields.product[rows]
-    short = _number(held, 0, 4) < template.size
+    short = read_number(held, 0, 4) < template.size
     if short.any():
         raise _damage(fields, int(rows[short][0]), "section 4 is too short for its template")
     at = template.shift
@@ -176,22 +177,22 @@ def _read_template(
     def put(name: str, values: NDArray[np.int64]) -> None:
         columns[name][rows] = values
 
-    put("category", _number(held, 9, 1))
-    put("number", _number(held, 10, 1))
+    put("category", read_number(held, 9, 1))
+    put("number", read_number(held, 10, 1))
     if at:
-        put("constituent", _number(held, 11, 2))
-    put("process", _number(held, 11 + at, 1))
+        put("constituent", read_number(held, 11, 2))
+    put("process", read_number(held, 11 + at, 1))
     products.level[rows], unscaled = _surface(held, 22 + at, columns, rows, "1")
     products.second_level[rows], other = _surface(held, 28 + at, columns, rows, "2")
     if template.member >= 0:
-        products.member[rows] = _number(held, template.member, 1)
+        products.member[rows] = read_number(held, template.member, 1)
     if template.derived >= 0:
-        put("derived", _number(held, template.derived, 1))
+        put("derived", read_number(held, template.derived, 1))
     if template.percentile >= 0:
-        put("percentile", _number(held, template.percentile, 1))
+        put("percentile", read_number(held, template.percentile, 1))
     if template.probability >= 0:
         _probability(held, template.probability, put)
-    unit, refused = _unit(_number(held, 17 + at, 1), rows)
+    unit, refused = _unit(read_number(held, 17 + at, 1), rows)
     refused |= unscaled | other
     begin = _signed(held, 18 + at, 4) * unit
     products.begin[rows] = products.step[rows] = begin
@@ -202,7 +203,7 @@ def _read_template(
 
 def _probability(held: NDArray[np.uint8], at: int, put: object) -> None:
     assert callable(put)
-    put("probability", _number(held, at + 2, 1))
+    put("probability", read_number(held, at + 2, 1))
     for name, octet in (("lower", 3), ("upper", 8)):
         put(f"{name}_scale", _signed(held, at + octet, 1))
         put(name, _signed(held, at + octet + 1, 4))
@@ -213,16 +214,16 @@ def _interval(
 ) -> dict[int, str]:
     """Read the only time range of fields over an interval."""
     assert callable(put)
-    count = _number(held, at + 7, 1)
+    count = read_number(held, at + 7, 1)
     several = rows[count != 1].tolist()
     refused = dict.fromkeys(several, "a statistic over other than one range of times")
-    put("stat", _number(held, at + 12, 1))
-    put("unit", _number(held, at + 14, 1))
-    put("length", _number(held, at + 15, 4))
-    unit, unknown = _unit(_number(held, at + 14, 1), rows)
-    window = _number(held, at + 15, 4) * unit
+    put("stat", read_number(held, at + 12, 1))
+    put("unit", read_number(held, at + 14, 1))
+    put("length", read_number(held, at + 15, 4))
+    unit, unknown = _unit(read_number(held, at + 14, 1), rows)
+    window = read_number(held, at + 15, 4) * unit
     products.window[rows] = window
-    increment = _number(held, at + 13, 1)
+    increment = read_number(held, at + 13, 1)
     put("increment", increment)
     # a lead of many starts is where it begins, as ecCodes says
     products.step[rows] += np.where(increment == OF_RUNS, 0, window)
@@ -248,7 +249,11 @@ def _surface(
     which: str,
 ) -> tuple[NDArray[np.float64], dict[int, str]]:
     """Fill in what a surface is; return its value, and the rows where that is not known."""
-    kind, scale, raw = _number(held, at, 1), _number(held, at + 1, 1), _number(held, at + 2, 4)
+    kind, scale, raw = (
+        read_number(held, at, 1),
+        read_number(held, at + 1, 1),
+        read_number(held, at + 2, 4),
+    )
     missing = (raw == _MISSING) | (scale == 255)
     factor = _signed(held, at + 1, 1)
     columns[f"t{which}"][rows] = kind
@@ -265,15 +270,7 @@ def _surface(
     return np.where(none, np.nan, found), dict.fromkeys(rows[odd].tolist(), why)
 
 
-def _number(held: NDArray[np.uint8], at: int, length: int) -> NDArray[np.int64]:
-    """Return unsigned numbers."""
-    found = np.zeros(len(held), np.int64)
-    for octet in range(at, at + length):
-        found = found << 8 | held[:, octet]
-    return found
-
-
 def _signed(held: NDArray[np.uint8], at: int, length: int) -> NDArray[np.int64]:
     """Return numbers whose first bit is their sign (regulation 92.1.5)."""
-    raw, sign = _number(held, at, length), 1 << 8 * length - 1
+    raw, sign = read_number(held, at, length), 1 << 8 * length - 1
     return np.where(raw & sign, -(raw & sign - 1), raw)

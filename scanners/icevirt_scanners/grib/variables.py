@@ -14,7 +14,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt_scanners.grib.parameters import Parameter, is_old, name_level, name_parameter
+from icevirt_scanners.grib.parameters import (
+    SURFACE_VALUES,
+    Parameter,
+    asks_for_values,
+    is_old,
+    name_level,
+    name_parameter,
+)
 from icevirt_scanners.grib.products import FACTS, FLOATING, NO_MEMBER, OF_RUNS, Products
 
 _PRESSURE = "isobaricInhPa"
@@ -142,26 +149,43 @@ def find_variables(products: Products) -> Variables:
             products.window,
             products.begin == 0,
             products.member != NO_MEMBER,
+            np.isnan(products.level),
+            np.nan_to_num(products.second_level) != 0,
         ]
     ).astype(np.int64)
+    _forget_values(columns)
     read = np.ones(len(columns), np.bool_)
     read[list(products.refused)] = False
     of = np.full(len(columns), -1, np.int64)
     rows = np.nonzero(read)[0]
-    if not len(rows):
-        return Variables(keys=(), of=of)
-    # rows as opaque values, which numpy sorts faster than columns
-    packed = np.ascontiguousarray(columns[rows]).view(f"V{columns.shape[1] * 8}").reshape(-1)
-    _, first, number = np.unique(packed, return_index=True, return_inverse=True)
+    keys = _number_rows(columns[rows])
+    _, first = np.unique(keys, return_index=True)
     numbers: dict[VariableKey, int] = {}
     own = np.zeros(len(first), np.int64)
-    for at in np.argsort(first).tolist():
-        row = int(rows[first[at]])
+    for at, row in enumerate(rows[first].tolist()):
         levels = (_or_none(each[row]) for each in (products.level, products.second_level))
-        key = _key(tuple(columns[row].tolist()), *levels)
+        key = _key(tuple(columns[row, :-2].tolist()), *levels)
         own[at] = numbers.setdefault(key, len(numbers))
-    of[rows] = own[number.reshape(-1)]
+    of[rows] = own[keys]
     return Variables(keys=tuple(numbers), of=of)
+
+
+def _forget_values(columns: NDArray[np.int64]) -> None:
+    """Take values of surfaces out of rows whose names are the same for all values."""
+    kinds = columns[:, [FACTS.index(name) for name in ("discipline", "category", "number", "t1")]]
+    keys = _number_rows(kinds)
+    _, first = np.unique(keys, return_index=True)
+    asked = np.array([asks_for_values(*kinds[row].tolist()) for row in first.tolist()], np.bool_)
+    for name in SURFACE_VALUES:
+        columns[~asked[keys], FACTS.index(name)] = -1
+
+
+def _number_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a number for each row, by the order in which distinct ones come."""
+    raw, width = rows.tobytes(), rows.shape[1] * rows.itemsize
+    seen: dict[bytes, int] = {}
+    found = [seen.setdefault(raw[at : at + width], len(seen)) for at in range(0, len(raw), width)]
+    return np.array(found, np.int64)
 
 
 def _or_none(level: float) -> float | None:

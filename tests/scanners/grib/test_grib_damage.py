@@ -12,7 +12,8 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, ScanError, StorageError
 from icevirt.scan import values
 from icevirt.wire.grib import check_message
-from icevirt_scanners.grib.sections import _NEXT, DamagedMessageError
+from icevirt_scanners.grib.headers import NEXT
+from icevirt_scanners.grib.sections import DamagedMessageError
 from long_forms import IS_LONG
 from scanners.grib.grib_files import (
     ACCUMULATED,
@@ -265,7 +266,7 @@ def starts(body):
         kept = length if body[at + 4] in (1, 3, 4, 5) else 6
         found += range(at, at + kept)
         at += length
-    assert len(_NEXT) == 8
+    assert len(NEXT) == 8
     return found
 
 

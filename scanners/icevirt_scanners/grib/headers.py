@@ -1,0 +1,196 @@
+"""Read the headers of sections of many messages at once, in columns.
+
+Of each message its first bytes are given, in which most headers are. What of a message lies behind
+them is read alone. A step of the loop looks at the next section of every message, whatever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+type Integers = NDArray[np.int64]
+type Octets = NDArray[np.uint8]
+
+HEADERS = 512  # first bytes of a message: in them are the headers of most
+PRODUCT, PACKING = 128, 32
+"""Bytes that are kept of sections 4 and 5; longer ones have a list that nothing here reads."""
+_GRID = 1 << 20  # bytes of a grid section, beyond which nothing is believed
+NEXT = {0: (1,), 1: (2, 3), 2: (3,), 3: (4,), 4: (5,), 5: (6,), 6: (7,), 7: (2, 3, 4, 8)}
+"""Which section may follow which; 8 is the end."""
+_KINDS = 16  # numbers of sections that are told apart
+_MAY_FOLLOW = np.array(
+    [[kind in NEXT.get(last, ()) for kind in range(_KINDS)] for last in range(8)]
+)
+_LEAST, _MOST = np.full(_KINDS, 5), np.full(_KINDS, np.iinfo(np.int64).max)
+_LEAST[[1, 3, 4, 5, 6]] = 21, 14, 11, 11, 6
+_MOST[3] = _GRID
+_OWN_BITMAP, _NO_BITMAP = 0, 255  # indicators of section 6
+# templates of section 5: coefficients are no points
+_SIMPLE, _IEEE, _LOGARITHMS, _SPECTRAL = 0, 4, 61, (50, 51, 53)
+# bytes of sections of packings of which each value has as many bits
+_FIXED = {_SIMPLE: 21, _IEEE: 12, _LOGARITHMS: 21}
+
+
+class Damage(NamedTuple):
+    """What is wrong with a message."""
+
+    row: int
+    what: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Places:
+    """Where sections of fields are, a row for each field."""
+
+    row: Integers  # (n,) of its message
+    part: Integers  # (n,) number of the field in its message, from 0
+    begin: Integers  # (n, 8) offset of each section in the message
+    length: Integers  # (n, 8)
+
+    def take(self, rows: Integers | NDArray[np.bool_]) -> Places:
+        """Return some of the fields."""
+        columns = (self.row, self.part, self.begin, self.length)
+        row, part, begin, length = (each[rows] for each in columns)
+        return Places(row=row, part=part, begin=begin, length=length)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Heads:
+    """The first bytes of messages, and how more of them is read."""
+
+    begin: Integers  # (n,) offsets of the messages
+    length: Integers  # (n,)
+    is_ended: NDArray[np.bool_]  # (n,) whether 7777 is where it has to be
+    first: Octets  # (n, HEADERS), zeros behind the end of a message
+    read: Callable[[int, int], bytes]
+    damaged: list[Damage] = field(default_factory=list)
+    far: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # by row: read behind these
+
+    def follow(self) -> Places:
+        """Follow the sections of all messages to their ends; damaged ones are noted."""
+        count = len(self.begin)
+        at, last = np.full(count, 16), np.zeros(count, np.int64)
+        part, end = np.zeros(count, np.int64), self.length - 4
+        begins, lengths = np.zeros((2, count, 8), np.int64)
+        found: list[Places] = []
+        rows = np.flatnonzero(at < end)
+        while len(rows):
+            octets = self.cut(rows, at[rows], np.full(len(rows), 5))
+            extent, kind = read_number(octets, 0, 4), np.minimum(octets[:, 4], _KINDS - 1)
+            left = end[rows] - at[rows]
+            in_order = _MAY_FOLLOW[last[rows], kind]
+            fits = (extent >= _LEAST[kind]) & (extent <= np.minimum(left, _MOST[kind]))
+            for row in np.flatnonzero(~(in_order & fits)).tolist():
+                message, which = int(rows[row]), int(octets[row, 4])
+                what = f"behind section {last[message]}" if not in_order[row] else ""
+                what = what or f"of {extent[row]} bytes"
+                offset = int(self.begin[message] + at[message])
+                self.damaged.append(Damage(message, f"section {which} {what}", offset))
+            sound = in_order & fits
+            rows, kind, extent = rows[sound], kind[sound].astype(np.int64), extent[sound]
+            begins[rows, kind], lengths[rows, kind] = at[rows], extent
+            if len(ready := rows[kind == 7]):
+                found.append(
+                    Places(row=ready, part=part[ready], begin=begins[ready], length=lengths[ready])
+                )
+                part[ready] += 1
+            at[rows] += extent
+            last[rows] = kind
+            rows = rows[at[rows] < end[rows]]
+        known = {each.row for each in self.damaged}
+        for row in np.flatnonzero((at != end) | (last != 7) | ~self.is_ended).tolist():
+            if row not in known:
+                offset = int(self.begin[row] + max(end[row], 0))
+                self.damaged.append(Damage(row, "the message does not end with 7777", offset))
+        return _join(found)
+
+    def cut(self, rows: Integers, begin: Integers, length: Integers) -> Octets:
+        """Return (n, most) bytes of messages from ``begin`` on, zeros behind their length."""
+        found = np.zeros((len(rows), int(length.max(initial=0))), np.uint8)
+        near = begin + length <= HEADERS
+        for some, first, size in _alike(begin, length, near):
+            found[some, :size] = self.first[rows[some], first : first + size]
+        for row in np.flatnonzero(~near).tolist():
+            held = self._read(int(rows[row]), int(begin[row]), int(length[row]))
+            found[row, : len(held)] = np.frombuffer(held, np.uint8)
+        return found
+
+    def _read(self, row: int, at: int, length: int) -> bytes:
+        """Return bytes behind the first ones of a message, read with those that follow them."""
+        begin, held = self.far.get(row, (0, b""))
+        if not begin <= at <= at + length <= begin + len(held):
+            most = max(length, min(HEADERS, int(self.length[row]) - at))
+            begin, held = self.far[row] = at, self.read(int(self.begin[row]) + at, most)
+        return held[at - begin : at - begin + length]
+
+    def note_misfits(self, places: Places, packing: Octets) -> None:
+        """Note fields whose sections contradict each other.
+
+        Decoders take what a section lacks for zeros, or read behind it.
+        """
+        rows, begin, length = places.row, places.begin, places.length
+        width = np.full(len(rows), 1)
+        points = read_number(self.cut(rows, begin[:, 3] + 6, width * 4), 0, 4)
+        indicator = self.cut(rows, begin[:, 6] + 5, width)[:, 0]
+        values, template = read_number(packing, 5, 4), read_number(packing, 9, 2)
+        bits = np.where(
+            template == _IEEE, 16 << np.minimum(packing[:, 11], 3).astype(np.int64), packing[:, 19]
+        )
+        least = np.zeros(len(rows), np.int64)
+        for kind, size in _FIXED.items():
+            least[template == kind] = size
+        is_fixed, bitmap, data = least > 0, length[:, 6] - 6, length[:, 7]
+        counts = (values > points) | ((values < points) & (indicator == _NO_BITMAP))
+        maps = (indicator == _OWN_BITMAP) & (bitmap != (points + 7) // 8)
+        short = length[:, 5] < least
+        cut = is_fixed & ((values * bits + 7) // 8 > data - 5)
+        odd = (counts | maps | short | cut) & ~np.isin(template, _SPECTRAL)
+        for at in np.flatnonzero(odd).tolist():
+            if counts[at]:
+                what = f"{values[at]} values for {points[at]} points"
+            elif maps[at]:
+                what = f"a bitmap of {bitmap[at]} bytes for {points[at]} points"
+            elif short[at]:
+                size = length[at, 5]
+                what = f"a section 5 of {size} bytes, too short for its template, before it"
+            else:
+                size = data[at]
+                what = f"{values[at]} values of {bits[at]} bits in a section 7 of {size} bytes"
+            row = int(rows[at])
+            self.damaged.append(Damage(row, what, int(self.begin[row] + begin[at, 7])))
+
+
+def read_number(octets: Octets, at: int, length: int) -> Integers:
+    """Return unsigned numbers, a row each."""
+    found = np.zeros(len(octets), np.int64)
+    for octet in range(at, at + length):
+        found = found << 8 | octets[:, octet]
+    return found
+
+
+def _alike(
+    begin: Integers, length: Integers, among: NDArray[np.bool_]
+) -> Iterator[tuple[Integers, int, int]]:
+    """Yield rows that begin alike and are of one length, among some."""
+    rows = np.flatnonzero(among)
+    keys = begin[rows] * HEADERS * 2 + length[rows]
+    for key in np.unique(keys).tolist():
+        yield rows[keys == key], *divmod(key, HEADERS * 2)
+
+
+def _join(found: Sequence[Places]) -> Places:
+    """Return fields in the order of the file."""
+    if not found:
+        none = np.zeros(0, np.int64)
+        return Places(row=none, part=none, begin=none.reshape(0, 8), length=none.reshape(0, 8))
+    columns = ("row", "part", "begin", "length")
+    joined = Places(
+        **{name: np.concatenate([getattr(each, name) for each in found]) for name in columns}
+    )
+    return joined if len(found) == 1 else joined.take(np.lexsort((joined.part, joined.row)))

@@ -107,8 +107,11 @@ def _sortable(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _level_index(axis: LevelAxis, pairs: NDArray[np.float64]) -> NDArray[np.int64]:
-    none = np.full(len(axis.values), np.nan)
-    held = np.column_stack([axis.values, none if axis.bounds is None else axis.bounds[:, 1]])
+    if axis.bounds is None:  # in order, one way or the other
+        is_falling = axis.values[-1] < axis.values[0]
+        at = np.searchsorted(axis.values[::-1] if is_falling else axis.values, pairs[:, 0])
+        return len(axis.values) - 1 - at if is_falling else at
+    held = np.column_stack([axis.values, axis.bounds[:, 1]])
     places = {pair: at for at, pair in enumerate(map(tuple, _sortable(held).tolist()))}
     distinct, number = np.unique(_sortable(pairs), axis=0, return_inverse=True)
     found = np.array([places[pair] for pair in map(tuple, distinct.tolist())], np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 type Integers = NDArray[np.int64]
-type Octets = NDArray[np.uint8]
+type Bytes = NDArray[np.uint8]
 
 HEADERS = 512  # first bytes of a message: in them are the headers of most
 PRODUCT, PACKING = 128, 32
@@ -36,7 +36,7 @@ _SIMPLE, _IEEE, _LOGARITHMS, _SPECTRAL = 0, 4, 61, (50, 51, 53)
 _FIXED = {_SIMPLE: 21, _IEEE: 12, _LOGARITHMS: 21}
 
 
-class Damage(NamedTuple):
+class MessageDamage(NamedTuple):
     """What is wrong with a message."""
 
     row: int
@@ -45,7 +45,7 @@ class Damage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Places:
+class Sections:
     """Where sections of fields are, a row for each field."""
 
     row: Integers  # (n,) of its message
@@ -53,11 +53,11 @@ class Places:
     begin: Integers  # (n, 8) offset of each section in the message
     length: Integers  # (n, 8)
 
-    def take(self, rows: Integers | NDArray[np.bool_]) -> Places:
+    def take(self, rows: Integers | NDArray[np.bool_]) -> Sections:
         """Return some of the fields."""
         columns = (self.row, self.part, self.begin, self.length)
         row, part, begin, length = (each[rows] for each in columns)
-        return Places(row=row, part=part, begin=begin, length=length)
+        return Sections(row=row, part=part, begin=begin, length=length)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -67,18 +67,18 @@ class Heads:
     begin: Integers  # (n,) offsets of the messages
     length: Integers  # (n,)
     is_ended: NDArray[np.bool_]  # (n,) whether 7777 is where it has to be
-    first: Octets  # (n, HEADERS), zeros behind the end of a message
+    first: Bytes  # (n, HEADERS), zeros behind the end of a message
     read: Callable[[int, int], bytes]
-    damaged: list[Damage] = field(default_factory=list)
+    damaged: list[MessageDamage] = field(default_factory=list)
     far: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # by row: read behind these
 
-    def follow(self) -> Places:
+    def follow(self) -> Sections:
         """Follow the sections of all messages to their ends; damaged ones are noted."""
         count = len(self.begin)
         at, last = np.full(count, 16), np.zeros(count, np.int64)
         part, end = np.zeros(count, np.int64), self.length - 4
         begins, lengths = np.zeros((2, count, 8), np.int64)
-        found: list[Places] = []
+        found: list[Sections] = []
         rows = np.flatnonzero(at < end)
         while len(rows):
             octets = self.cut(rows, at[rows], np.full(len(rows), 5))
@@ -91,13 +91,15 @@ class Heads:
                 what = f"behind section {last[message]}" if not in_order[row] else ""
                 what = what or f"of {extent[row]} bytes"
                 offset = int(self.begin[message] + at[message])
-                self.damaged.append(Damage(message, f"section {which} {what}", offset))
+                self.damaged.append(MessageDamage(message, f"section {which} {what}", offset))
             sound = in_order & fits
             rows, kind, extent = rows[sound], kind[sound].astype(np.int64), extent[sound]
             begins[rows, kind], lengths[rows, kind] = at[rows], extent
             if len(ready := rows[kind == 7]):
                 found.append(
-                    Places(row=ready, part=part[ready], begin=begins[ready], length=lengths[ready])
+                    Sections(
+                        row=ready, part=part[ready], begin=begins[ready], length=lengths[ready]
+                    )
                 )
                 part[ready] += 1
             at[rows] += extent
@@ -107,10 +109,12 @@ class Heads:
         for row in np.flatnonzero((at != end) | (last != 7) | ~self.is_ended).tolist():
             if row not in known:
                 offset = int(self.begin[row] + max(end[row], 0))
-                self.damaged.append(Damage(row, "the message does not end with 7777", offset))
+                self.damaged.append(
+                    MessageDamage(row, "the message does not end with 7777", offset)
+                )
         return _join(found)
 
-    def cut(self, rows: Integers, begin: Integers, length: Integers) -> Octets:
+    def cut(self, rows: Integers, begin: Integers, length: Integers) -> Bytes:
         """Return (n, most) bytes of messages from ``begin`` on, zeros behind their length."""
         found = np.zeros((len(rows), int(length.max(initial=0))), np.uint8)
         near = begin + length <= HEADERS
@@ -129,7 +133,7 @@ class Heads:
             begin, held = self.far[row] = at, self.read(int(self.begin[row]) + at, most)
         return held[at - begin : at - begin + length]
 
-    def note_misfits(self, places: Places, packing: Octets) -> None:
+    def note_misfits(self, places: Sections, packing: Bytes) -> None:
         """Note fields whose sections contradict each other.
 
         Decoders take what a section lacks for zeros, or read behind it.
@@ -163,10 +167,10 @@ class Heads:
                 size = data[at]
                 what = f"{values[at]} values of {bits[at]} bits in a section 7 of {size} bytes"
             row = int(rows[at])
-            self.damaged.append(Damage(row, what, int(self.begin[row] + begin[at, 7])))
+            self.damaged.append(MessageDamage(row, what, int(self.begin[row] + begin[at, 7])))
 
 
-def read_number(octets: Octets, at: int, length: int) -> Integers:
+def read_number(octets: Bytes, at: int, length: int) -> Integers:
     """Return unsigned numbers, a row each."""
     found = np.zeros(len(octets), np.int64)
     for octet in range(at, at + length):
@@ -184,13 +188,13 @@ def _alike(
         yield rows[keys == key], *divmod(key, HEADERS * 2)
 
 
-def _join(found: Sequence[Places]) -> Places:
+def _join(found: Sequence[Sections]) -> Sections:
     """Return fields in the order of the file."""
     if not found:
         none = np.zeros(0, np.int64)
-        return Places(row=none, part=none, begin=none.reshape(0, 8), length=none.reshape(0, 8))
+        return Sections(row=none, part=none, begin=none.reshape(0, 8), length=none.reshape(0, 8))
     columns = ("row", "part", "begin", "length")
-    joined = Places(
+    joined = Sections(
         **{name: np.concatenate([getattr(each, name) for each in found]) for name in columns}
     )
     return joined if len(found) == 1 else joined.take(np.lexsort((joined.part, joined.row)))

@@ -89,12 +89,14 @@ def name_level(facts: Mapping[str, int]) -> str:
 
 
 @cache
-def asks_for_values(discipline: int, category: int, number: int, kind: int) -> bool:
-    """Say whether names depend on the value of the first surface, given its kind, or the second."""
+def asks_for_values(discipline: int, category: int, number: int, t1: int, t2: int) -> bool:
+    """Say whether names depend on the values of surfaces, given their kinds."""
     tables = (_table(f"{discipline}.{category}.{number}"), _table("level"))
     rows = (row[0] for table in tables for rows in table.values() for row in rows)
     return any(
-        conditions.get("t1", kind) == kind and not conditions.keys().isdisjoint(SURFACE_VALUES)
+        conditions.get("t1", t1) == t1
+        and conditions.get("t2", t2) == t2
+        and not conditions.keys().isdisjoint(SURFACE_VALUES)
         for conditions in rows
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.scan.contract import ByteSource, prefetch
-from icevirt_scanners.grib.headers import HEADERS, PACKING, PRODUCT, Heads, Places
+from icevirt_scanners.grib.headers import HEADERS, PACKING, PRODUCT, Heads, Sections
 
 MAGIC, _END = b"GRIB", b"7777"
 _LONGEST = 1 << 20  # bytes of headers, beyond which no more are fetched ahead
@@ -92,7 +92,7 @@ class _Reader:
 
 
 @dataclass(slots=True)
-class _Messages:
+class _MessageHeads:
     """Messages of which the first bytes were read, and what they say in columns, some at a time."""
 
     reader: _Reader
@@ -152,7 +152,7 @@ class _Messages:
             }
         )
 
-    def _number(self, heads: Heads, places: Places, kind: int) -> NDArray[np.int64]:
+    def _number(self, heads: Heads, places: Sections, kind: int) -> NDArray[np.int64]:
         """Return the rows of sections among the distinct ones of their kind."""
         length = places.length[:, kind]
         length = np.minimum(length, _IDENTIFICATION) if kind == 1 else length
@@ -189,7 +189,7 @@ _NO_FIELDS: dict[str, NDArray[Any]] = {name: np.zeros(0, np.int64) for name in _
 }
 
 
-def _cut(heads: Heads, places: Places, kind: int, width: int) -> NDArray[np.uint8]:
+def _cut(heads: Heads, places: Sections, kind: int, width: int) -> NDArray[np.uint8]:
     """Return (n, width) the first bytes of sections."""
     length = np.minimum(places.length[:, kind], width)
     found = heads.cut(places.row, places.begin[:, kind], length)
@@ -205,7 +205,7 @@ def read_file(source: ByteSource) -> Fields:
         EditionError: A message is of another edition.
     """
     reader, size = _Reader(source), source.file.size
-    messages = _Messages(reader)
+    messages = _MessageHeads(reader)
     small, most = _RUN_FAR if source.local_path is None else _RUN_HERE
     at, number, run, between = 0, 0, 0, []
     while at < size:
@@ -229,7 +229,7 @@ def read_messages(
     source: ByteSource, places: Iterable[tuple[int, int]], numbers: Iterable[int]
 ) -> Fields:
     """Read the headers of messages that begin and end at some offsets. Raises as `read_file`."""
-    messages = _Messages(_Reader(source))
+    messages = _MessageHeads(_Reader(source))
     for some in batched(zip(places, numbers, strict=True), _TOGETHER):
         if source.local_path is None:
             _announce(source, [place for place, _ in some])
@@ -259,7 +259,7 @@ def _find_rest(head: bytes, begin: int, end: int) -> tuple[int, int] | None:
     return begin + first, begin + at + HEADERS
 
 
-def _find(messages: _Messages, at: int, size: int, number: int) -> int:
+def _find(messages: _MessageHeads, at: int, size: int, number: int) -> int:
     """Return where the next message begins; the size where only zeros or white space follow."""
     for extent in (len(MAGIC), HEADERS, GAP):
         gap = messages.reader.view(at, min(extent, size - at))

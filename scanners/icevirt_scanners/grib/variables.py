@@ -172,7 +172,8 @@ def find_variables(products: Products) -> Variables:
 
 def _forget_values(columns: NDArray[np.int64]) -> None:
     """Take values of surfaces out of rows whose names are the same for all values."""
-    kinds = columns[:, [FACTS.index(name) for name in ("discipline", "category", "number", "t1")]]
+    names = ("discipline", "category", "number", "t1", "t2")
+    kinds = columns[:, [FACTS.index(name) for name in names]]
     keys = _number_rows(kinds)
     _, first = np.unique(keys, return_index=True)
     asked = np.array([asks_for_values(*kinds[row].tolist()) for row in first.tolist()], np.bool_)

@@ -103,21 +103,23 @@ def _of_noaa(lines: Sequence[str], size: int) -> Sidecar:
 
 
 def _line(line: str) -> tuple[int, int, int, int, str]:
-    parts = line.split(":")
-    date = _DATE.match(parts[2]) if len(parts) > 5 else None
-    if date is None or not parts[1].isdecimal():
+    parts = line.split(":", 6)
+    time = _time(parts[2]) if len(parts) > 5 else None
+    if time is None or not parts[1].isdecimal():
         raise SidecarError(f"a line that wgrib2 does not write: {line[:80]!r}")
-    first, last, rest = _span(parts[5])
-    kind = ":".join((parts[0], *parts[3:5], rest, *parts[6:]))
-    return (
-        int(parts[1]),
-        _seconds(date[1], f"{date[2] or '00'}{date[3] or '00'}"),
-        first,
-        last,
-        kind,
-    )
+    number, offset, _, name, level, when, *more = parts
+    first, last, rest = _span(when)
+    return int(offset), time, first, last, ":".join((number, name, level, rest, *more))
 
 
+@lru_cache(1024)
+def _time(text: str) -> int | None:
+    """Return the reference time of a line, None where it has none."""
+    date = _DATE.match(text)
+    return date and _seconds(date[1], f"{date[2] or '00'}{date[3] or '00'}")
+
+
+@lru_cache(1024)
 def _span(text: str) -> tuple[int, int, str]:
     """Return where a field begins and ends, and the text without that."""
     if text == "anl":

@@ -92,6 +92,14 @@ def test_leads_of_statistics_over_runs_are_read_and_not_taken_from_a_list(tmp_pa
         assert sum("of_runs" in path for path in found) == 16
 
 
+@pytest.mark.parametrize("kind", ["generalVertical", "generalVerticalLayer", "hybridLayer"])
+def test_levels_of_models_are_called_as_eccodes_calls_them(kind, tmp_path):
+    body = message(centre="edzw", typeOfLevel=kind, level=3, shortName="t")
+    (*_, array) = scan(tmp_path, body).values()
+    assert array.path == f"/t_{kind}"
+    assert array.dimension_names[2] == by_eccodes(body, "typeOfLevel").keys["typeOfLevel"] == kind
+
+
 def section(body, number):
     """Return where a section of a message begins."""
     at = 16

@@ -220,8 +220,14 @@ def _upgrade(
 
 def _require_repo(given: Mapping[str, Any]) -> None:
     """End the program with status 2 where a source stands in the place of the repository."""
-    repo = str(given["repo"])
-    is_alone = not given.get("sources")
+    repo, sources = str(given["repo"]), [*map(str, given.get("sources") or ())]
+    if sources and (Path(sources[0]) / "repo").is_file() and not (Path(repo) / "repo").exists():
+        files = with_patterns([*sources[1:], repo])
+        swapped = " ".join(map(quote_word, [*files, sources[0]]))
+        raise typer.BadParameter(
+            f"{sources[0]} is a repository, which stands last: `icevirt build {swapped}`"
+        )
+    is_alone = not sources
     is_pattern = re.search(r"^@|^-$|[*?]", repo) is not None
     at = Path(repo)
     if at.is_file():
@@ -232,7 +238,7 @@ def _require_repo(given: Mapping[str, Any]) -> None:
         what = f"{repo} is a directory of files"
     else:
         return
-    words = with_patterns([*map(str, given.get("sources") or ()), repo])
+    words = with_patterns([*sources, repo])
     example = f"`icevirt build {' '.join(map(quote_word, words))} REPO`"
     raise typer.BadParameter(
         f"Missing argument 'REPO': {what}. Name the repository last, like {example}"

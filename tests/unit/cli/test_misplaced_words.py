@@ -1,6 +1,7 @@
 """A command line that lacks a word, or has it in another place, is answered with what to write."""
 
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -88,3 +89,15 @@ def test_the_help_of_a_group_has_whole_sentences(run, monkeypatch):
         "Delete a branch, main excepted; its snapshots stay until garbage is collected." in output
     )
     assert "..." not in output.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("files", ["d/*.nc", "d", "d/a.nc"])
+def test_a_repository_before_the_files_is_said_to_stand_last(files, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    icevirt.Repository.create("repo")
+    Path("d").mkdir()
+    Path("d/a.nc").touch()
+    status, _, error = run("build", "repo", files)
+    assert status == 2
+    said = f"repo is a repository, which stands last: `icevirt build {quote(files)} repo`"
+    assert said in " ".join(error.split())

@@ -120,11 +120,12 @@ def _lines(repo: str) -> Iterator[dict[str, Any]]:
     except OSError:
         return
     name = json.dumps(repo).encode()  # as `_add` writes it; nearly all lines are about others
-    for line in raw.splitlines() if name in raw else ():
-        if name not in line:
-            continue
+    end = 0
+    while (at := raw.find(name, end)) >= 0:
+        begin, end = raw.rfind(b"\n", end, at) + 1 or end, raw.find(b"\n", at)
+        end = len(raw) if end < 0 else end
         with contextlib.suppress(ValueError):
-            found = json.loads(line)
+            found = json.loads(raw[begin:end])
             if isinstance(found, dict) and found.get("repo") == repo:
                 yield found
 

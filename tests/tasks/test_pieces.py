@@ -26,6 +26,7 @@ from icevirt.api.dataset import scanning as scanning_files
 from icevirt.planning.schedule import balance_scans
 from icevirt.tasks import scan as scanning
 from icevirt.tasks.scan_pieces import Pieces
+from long_forms import IS_LONG
 from scanners.hdf5.random_trees import plans, write
 from tasks.test_kills import KILLED, Mortal, in_child
 
@@ -141,11 +142,11 @@ def test_large_arrays_are_cut_into_runs_of_their_chunks(tmp_path, monkeypatch):
 
 @pytest.mark.ci
 def test_every_odd_file_is_described_the_same(tmp_path, monkeypatch):
-    """Those that are refused too, with every word of the error."""
+    """Those that are refused too, with every word of the error; in CI every second one."""
     folder = tmp_path / "files"
     folder.mkdir()
     paths = []
-    for name, case in hdf5_cases.CASES.items():
+    for name, case in [*hdf5_cases.CASES.items()][:: 1 if IS_LONG else 2]:
         paths.append(folder / f"{name}.h5")
         with contextlib.suppress(Exception):
             case.write(paths[-1])

@@ -22,6 +22,7 @@ from builds.support import (
 )
 from icevirt import errors
 from icevirt.api.dataset import stored_tail
+from icevirt.api.dataset.target import Target
 from icevirt.api.upkeep import fold as folding
 from icevirt.api.upkeep.fold import fold
 from icevirt.archive.sources import SourceFile
@@ -401,6 +402,29 @@ def test_a_write_that_fails_leaves_the_dataset_as_it_was(days, repo, monkeypatch
     assert failed >= 8
     assert_same_dataset(opened(repo), expected_dataset(days[:4], "time"))
     assert icevirt.append(days[:4], repo).already_built
+
+
+@pytest.mark.parametrize("leave_out", ["undo", "withdraw"])
+def test_an_append_hears_of_files_that_are_taken_out_while_it_looks(
+    leave_out, days, repo, monkeypatch
+):
+    """They are excluded before the branch moves, so an append that sees the latter sees both."""
+    icevirt.append(days[:2], repo, concat_dim="time")
+    flat(days[2], repo)
+    look, left = Target.look, [lambda: icevirt.undo(repo, exclude=True)]
+    if leave_out == "withdraw":
+        left = [lambda: icevirt.withdraw(days[2], repo, authorize=str(Path(days[0]).parent))]
+
+    def look_late(*args, **kwargs):
+        time.sleep(0.2)  # whatever else is looked at was seen before
+        while left:
+            left.pop()()
+        return look(*args, **kwargs)
+
+    monkeypatch.setattr(Target, "look", look_late)
+    report = icevirt.append(days[2:4], repo)
+    assert (report.files_appended, report.files_excluded) == (1, 1)
+    assert opened(repo).sizes["time"] == 12
 
 
 def test_undone_appends_are_appended_again(days, repo):

@@ -201,10 +201,11 @@ class Dataset:
         Raises:
             InvalidInputError: Its files moved since it was built.
         """
+        target = Target.look(storage, branch=branch, group=group, mode="w")
         exclusions = None
         if pool is not None:
+            # not before: who takes files out excludes them first, and then moves the branch
             exclusions = pool.submit(find_excluded, storage, branch=branch, group=group)
-        target = Target.look(storage, branch=branch, group=group, mode="w")
         record = target.last_record()
         if record is not None:
             target.refuse_left_behind(record)

@@ -303,7 +303,7 @@ def _bytes_rewritten(made: ArrayNode, growing: Collection[str]) -> int:
 def _layouts(
     session: Session, node: ArrayNode, made: ArrayNode, growing: Collection[str]
 ) -> dict[str, LayoutCost]:
-    """Return what reading takes in the chunks of a variable and in those of its twin."""
+    """Return what reading takes in the chunks of a variable and in the chunks of its twin."""
     array = array_summary(session.assets, node, lambda _: None)
     axis = steps_of(array, growing)
     edges = {"own": edges_of(array), "twin": chunk_shape(made) or made.shape}

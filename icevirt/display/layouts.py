@@ -1,4 +1,4 @@
-"""Say what reading takes in the chunks of a variable, and in those of a twin."""
+"""Say what reading takes in the chunks of a variable, and in the chunks of its twin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimate what a map and a time series take, in the chunks at hand and in those of a twin.
+"""Estimate what a map and a time series take, in the chunks at hand and in the ones of a twin.
 
 Pure arithmetic over the grids and the bytes of arrays. The steps are the dimension with most
 chunks, as far as nobody says which they are.

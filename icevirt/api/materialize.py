@@ -29,10 +29,9 @@ from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.snapshot import ArrayNode, Extents, Node, Snapshot, chunk_shape, document_of
-from icevirt.model.twins import find_variable
 from icevirt.planning.schedule.twin_estimate import cost_of_layout, edges_of, steps_of
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
-from icevirt.planning.twins import path_of_twin, rewritten_bytes
+from icevirt.planning.twins import is_twin, path_of_twin, rewritten_bytes
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
@@ -127,7 +126,7 @@ def materialize(
     session = opened.readonly_session(branch)
     node = session.array(paths.canonical(variable))
     dataset = dataset_of(head, head.read(), branch, node)
-    _refuse_twin(node)
+    _refuse_twin(node, dataset)
     if beside:
         twin = _twin_of(session.snapshot, node, dataset, chunks, where)
         before = StoredForm(of=node.path)
@@ -248,7 +247,9 @@ def _twin_of(
             variable=node.path,
         )
     key, there = ObjectId8.of_content(dataset.build_id.encode(), path.encode()), snapshot.find(path)
-    if there is not None and there.id != key:
+    # a variable of the files may have that name, and then the same id
+    is_ours = dataset.forms.get(path, StoredForm()).of == node.path
+    if there is not None and not (is_ours and there.id == key):
         raise AlreadyExistsError(
             "the twin would have the name of another array",
             do="Move that array, or delete it, and run this again.",
@@ -258,13 +259,13 @@ def _twin_of(
     return path, key
 
 
-def _refuse_twin(node: ArrayNode) -> None:
+def _refuse_twin(node: ArrayNode, dataset: StoredIn | None) -> None:
     """Refuse to store an array that is a twin.
 
     Raises:
         InvalidInputError: It is.
     """
-    if (of := find_variable(node)) is not None:
+    if dataset is not None and is_twin(dataset.forms, node.path):
         raise InvalidInputError(
             "this array is the twin of a variable, and is stored already",
             do=write_remedy(
@@ -272,7 +273,7 @@ def _refuse_twin(node: ArrayNode) -> None:
                 write_code("beside=True", "--beside"),
                 ".",
             ),
-            variable=of,
+            variable=dataset.forms[node.path].of,
             twin=node.path,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from icevirt.errors import FormatError
@@ -17,10 +17,14 @@ from icevirt.model.attributes import TWIN_MARKS, TWIN_OF
 from icevirt.model.snapshot import ArrayNode, document_of
 
 _DECODED_BY = ("shape", "data_type", "fill_value", "chunk_grid", "codecs")
+_ELEMENTS = ("shape", "data_type")  # alike where an index means the same in both
+
+type History = Iterable[Mapping[str, Any]]
+"""Metadata of snapshots, the newest first."""
 
 
 def find_variable(node: ArrayNode) -> str | None:
-    """Return the path of the variable that an array copies; None where it is no twin."""
+    """Return the path of the variable that an array says to copy; None where it says nothing."""
     if TWIN_OF.encode() not in node.user_data:
         return None
     name = (document_of(node).get("attributes") or {}).get(TWIN_OF)
@@ -29,14 +33,22 @@ def find_variable(node: ArrayNode) -> str | None:
     return paths.join(paths.parent(node.path), name)
 
 
-def find_twins(arrays: Iterable[ArrayNode]) -> dict[str, ArrayNode]:
-    """Return the twins among arrays, by the path of the variable, where that is among them."""
+def find_twins(arrays: Iterable[ArrayNode], history: Callable[[], History]) -> dict[str, ArrayNode]:
+    """Return the twins among arrays, by the path of the variable, where that is among them.
+
+    An attribute alone makes no twin: it travels with copies, and files have it then. A commit
+    marked a twin once.
+    """
     known = {node.path: node for node in arrays}
-    found = {find_variable(node): node for node in known.values()}
-    return {path: node for path, node in found.items() if path in known and path != node.path}
+    said = ((find_variable(node), node) for node in known.values())
+    return {
+        path: node
+        for path, node in said
+        if path in known and path != node.path and _find_mark(node.path, history()) is not None
+    }
 
 
-def is_in_step(twin: ArrayNode, variable: ArrayNode, history: Iterable[Mapping[str, Any]]) -> bool:
+def is_in_step(twin: ArrayNode, variable: ArrayNode, history: History) -> bool:
     """Say whether a twin has the values of its variable.
 
     Args:
@@ -44,12 +56,19 @@ def is_in_step(twin: ArrayNode, variable: ArrayNode, history: Iterable[Mapping[s
         variable: As it is.
         history: Metadata of the snapshots, the newest first.
     """
-    found = (marks_in(metadata).get(twin.path) for metadata in history)
-    mark = next((each for each in found if each is not None), None)
+    mark = _find_mark(twin.path, history)
     try:
-        return mark is not None and mark == digest_of_twin(variable, twin)
+        one, other = document_of(twin), document_of(variable)
+        is_like = all(one.get(name) == other.get(name) for name in _ELEMENTS)
+        return is_like and mark is not None and mark == digest_of_twin(variable, twin)
     except FormatError:
         return False
+
+
+def _find_mark(path: str, history: History) -> str | None:
+    """Return the newest mark of a twin."""
+    found = (marks_in(metadata).get(path) for metadata in history)
+    return next((each for each in found if each is not None), None)
 
 
 def digest_of_twin(variable: ArrayNode, twin: ArrayNode) -> str:

@@ -35,14 +35,17 @@ def path_of_twin(path: str) -> str:
 
 def own_twins(record: Mapping[str, Any], tip: Snapshot) -> StoredForms:
     """Return the twins that a record of a dataset names, and that are still there."""
+    return {
+        path: form
+        for path, form in forms_of(record).items()
+        if form.of is not None and _is_own(record, tip.find(path))
+    }
+
+
+def _is_own(record: Mapping[str, Any], node: Node | None) -> bool:
+    """Say whether a node is of the dataset of a record, and no other one that lies there now."""
     build_id = str(record.get("build_id")).encode()
-    found = {}
-    for path, form in forms_of(record).items():
-        node = tip.find(path)
-        is_own = node is not None and node.id == ObjectId8.of_content(build_id, path.encode())
-        if form.of is not None and is_own:
-            found[path] = form
-    return found
+    return node is not None and node.id == ObjectId8.of_content(build_id, node.path.encode())
 
 
 def is_twin(forms: StoredForms, path: str) -> bool:
@@ -154,7 +157,8 @@ def mark_twins(
         for path, of in _pairs_in(record):
             twin, variable = there.get(path), there.get(of)
             marks.pop(path, None)
-            if twin and variable and path not in record.get("edited", {}):
+            are_own = _is_own(record, twin) and _is_own(record, variable)
+            if twin and variable and are_own and path not in record.get("edited", {}):
                 marks[path] = digest_of_twin(variable, twin)
     return {TWIN_MARKS: marks} if marks else {}
 

@@ -19,7 +19,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, GroupNode, chunk_extents, document_of
-from icevirt.model.twins import find_twins, is_in_step
+from icevirt.model.twins import History, find_twins, is_in_step
 from icevirt.planning.coverage import (
     KINDS,
     ArrayCoverage,
@@ -71,6 +71,9 @@ def summary(
 
             used.update(each.url_prefix for each in find_used(places, containers))
 
+    def history() -> History:
+        return (each.metadata for each in lookup.ancestry(info, key))
+
     nodes = {node.path: node for node in snapshot.arrays()}
     arrays = tuple(array_summary(repo.assets, node, look) for node in nodes.values())
     entries: tuple[Prefix, ...] = ()
@@ -96,10 +99,8 @@ def summary(
         arrays=arrays,
         generation=info.generation,
         twins={
-            twin.path: is_in_step(
-                twin, nodes[path], (each.metadata for each in lookup.ancestry(info, key))
-            )
-            for path, twin in find_twins(nodes.values()).items()
+            twin.path: is_in_step(twin, nodes[path], history())
+            for path, twin in find_twins(nodes.values(), history).items()
         },
     )
 

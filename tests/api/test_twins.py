@@ -1,6 +1,8 @@
 """A twin is a variable's second array in other chunks, kept in step with it."""
 
 import pickle
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import h5py
@@ -124,6 +126,54 @@ def test_a_twin_left_behind_by_others_is_not_read(archive, variable):
         np.testing.assert_array_equal(own["packed"], twin["packed"])
 
 
+def remake(archive, variable):
+    """Put an array with other values in the place of one, and with its attributes."""
+    session = official(archive.repo).writable_session("main")
+    group = zarr.open_group(session.store)
+    old, values = group[variable], group[variable][...]
+    new = group.create_array(
+        variable, shape=old.shape, chunks=old.chunks, dtype=old.dtype, fill_value=old.fill_value,
+        attributes=dict(old.attrs), dimension_names=old.metadata.dimension_names, overwrite=True,
+    )  # fmt: skip
+    new[...] = values + 7
+    session.commit("theirs")
+
+
+def mask(archive):
+    archive.store("mask")
+
+
+def region(archive):
+    archive.store("packed", where={"y": slice(0, 1)})
+
+
+def itself(archive):
+    archive.store("packed")
+
+
+def other_variable(archive):
+    icevirt.update(archive.repo, variables=["mask"])
+
+
+_CARRYING = [mask, region, itself, other_variable, relocate, join]
+
+
+@pytest.mark.parametrize("variable", ["packed", "packed_twin"])
+@pytest.mark.parametrize(
+    "steps",
+    cases([*product(_CARRYING, repeat=2)], *[*product(_CARRYING, repeat=2)][1::5]),
+    ids=name_growth,
+)
+def test_another_array_in_the_place_of_one_is_never_called_in_step(archive, variable, steps):
+    remake(archive, variable)
+    for step in steps:
+        with suppress(IcevirtError):
+            step(archive)
+        with archive.open("own") as own, archive.open("auto") as auto:
+            point = {"y": 0, "x": 0}
+            np.testing.assert_array_equal(own["packed"][point], auto["packed"][point])
+
+
 def test_a_twin_stays_in_step_where_manifests_are_joined_or_files_move(archive):
     for step in (join, relocate):
         step(archive)
@@ -183,6 +233,36 @@ def test_a_twin_takes_no_name_of_others(archive):
     session.commit("theirs")
     with pytest.raises(AlreadyExistsError, match="name of another array"):
         archive.store("mask", chunks={"y": 2}, beside=True)
+
+
+def test_a_twin_takes_no_name_of_the_files_and_their_attributes_hide_nothing(tmp_path):
+    """Files have the attribute where somebody copied a dataset with its twins into them."""
+    values = {"t": 1.0, "t_twin": 100.0, "u": 2.0, "v": 3.0}
+    for step in range(2):
+        with h5py.File(tmp_path / f"{step}.nc", "w") as file:
+            file["time"] = [step]
+            file["time"].make_scale("time")
+            for (name, value), of in zip(values.items(), ("t_twin", "t", "v", "u"), strict=True):
+                file[name] = np.full(1, value + step)
+                file[name].dims[0].attach_scale(file["time"])
+                file[name].attrs["icevirt_twin_of"] = of
+    repo, prefixes = str(tmp_path / "repo"), [str(tmp_path)]
+    icevirt.build(str(tmp_path / "*.nc"), repo, concat_dim="time")
+    with pytest.raises(AlreadyExistsError, match="name of another array"):
+        icevirt.materialize(
+            repo, "t", chunks={"time": 2}, beside=True, authorize_virtual_chunk_access=prefixes
+        )
+    icevirt.materialize(
+        repo, "u", chunks={"time": 2}, beside=True, authorize_virtual_chunk_access=prefixes
+    )
+    for layout in ("auto", "own"):
+        with xr.open_dataset(
+            repo, engine="icevirt", layout=layout, authorize_virtual_chunk_access=prefixes
+        ) as found:
+            assert {*found.data_vars} == {*values}
+            for name, value in values.items():
+                np.testing.assert_array_equal(found[name], [value, value + 1])
+    assert summary(icevirt.Repository.open(repo)).twins == {"/u_twin": True}
 
 
 def test_a_full_disk_is_seen_before_anything_is_stored(archive, monkeypatch):

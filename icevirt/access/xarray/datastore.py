@@ -178,9 +178,19 @@ class IcevirtDataStore(AbstractDataStore):
             place = read_order(document_of(self._group))
         self._indexes = []
         found.sort(key=lambda node: place.get(paths.name(node.path), math.inf))
-        twins = {} if self._layout == "all" else _find_twins(found)
+        twins = {} if self._layout == "all" else self._find_twins(found)
         hidden = {node.path for node in twins.values()}
         return [(node, twins.get(node.path)) for node in found if node.path not in hidden]
+
+    def _find_twins(self, arrays: list[ArrayNode]) -> dict[str, ArrayNode]:
+        """Return the twins among arrays, by the path of the variable; few datasets have one."""
+        session: Session | None = getattr(self._store, "session", None)
+        says_so = any(TWIN_OF.encode() in node.user_data for node in arrays)
+        if session is None or not says_so:
+            return {}
+        from icevirt.model.twins import find_twins
+
+        return find_twins(arrays, session.history)
 
     def _array(self, node: ArrayNode, twin: ArrayNode | None) -> Readable:
         array = StoredArray(self._store, node)
@@ -230,15 +240,6 @@ class IcevirtDataStore(AbstractDataStore):
             else:
                 dims.append(name)
         return tuple(dims)
-
-
-def _find_twins(arrays: list[ArrayNode]) -> dict[str, ArrayNode]:
-    """Return the twins among arrays, by the path of the variable; few datasets have one."""
-    if not any(TWIN_OF.encode() in node.user_data for node in arrays):
-        return {}
-    from icevirt.model.twins import find_twins
-
-    return find_twins(arrays)
 
 
 def _encoding(array: zarr.Array[Any], dims: tuple[str, ...]) -> dict[str, Any]:

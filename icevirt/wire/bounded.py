@@ -148,7 +148,7 @@ def _check_grib(codec: ArrayBytesCodec) -> ArrayBytesCodec:
         return codec
     from icevirt.wire.grib import CheckedGrib
 
-    return CheckedGrib(codec)
+    return codec if isinstance(codec, CheckedGrib) else CheckedGrib(codec)
 
 
 @dataclass(frozen=True)

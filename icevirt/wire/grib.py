@@ -3,7 +3,8 @@
 gribberish 1.9.0 reads zeros where a stream of CCSDS ends early, nothing but NaN where a bitmap has
 other than as many ones as there are values, and does not return from some JPEG 2000 that is cut
 short. What is looked at here are headers, bitmaps and markers. Values are looked at where they may
-be those zeros.
+be those zeros. A field whose bitmap leaves out all points is no damage, and is not decoded: the
+codec does not return from its JPEG 2000, which is empty, and fails where it is packed otherwise.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _HEAD, _END = 16, b"7777"
 _LEAST = {3: 14, 5: 20, 6: 6}  # bytes of the sections that are looked at
 _JPEG, _CCSDS, _SPECTRAL = 40, 42, (50, 51, 53)  # templates of section 5
 _OWN_BITMAP = 0
+_PLACES = ("latitude", "longitude")  # that the codec computes from a grid
 # of JPEG 2000 (ISO/IEC 15444-1, annex A): where markers lie that begin and end it and its parts
 _START, _SIZE, _PART, _STOP = 0xFF4F, 0xFF51, 0xFF90, 0xFFD9
 _MARKER, _EXTENTS, _LENGTH = struct.Struct(">HH"), struct.Struct(">4I"), struct.Struct(">I")
@@ -55,10 +57,22 @@ class CheckedGrib(ArrayBytesCodec):
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         raw = chunk_data.to_bytes()
         check_message(raw)
+        if self._is_void(raw):
+            dtype, prototype = chunk_spec.dtype.to_native_dtype(), chunk_spec.prototype
+            shape: Any = chunk_spec.shape
+            return prototype.nd_buffer.create(shape=shape, dtype=dtype, fill_value=np.nan)
         found: NDBuffer = await self.codec._decode_single(chunk_data, chunk_spec)  # noqa: SLF001
         decode = partial(self._decode, chunk_spec)
         await check_values(raw, found.as_numpy_array(), decode)
         return found
+
+    def _is_void(self, raw: bytes) -> bool:
+        """Say whether values are asked for, and the bitmap of a sound message leaves out all."""
+        held = _sections(raw)
+        begin, _ = held[6]
+        values, template, _ = _packing(raw, held)
+        is_about_values = self.codec.var not in _PLACES and template not in _SPECTRAL
+        return is_about_values and not values and raw[begin + 5] == _OWN_BITMAP
 
     async def _decode(self, chunk_spec: ArraySpec, raw: bytes) -> NDArray[Any]:
         buffer = chunk_spec.prototype.buffer.from_bytes(raw)

@@ -17,6 +17,7 @@ from icevirt_scanners.grib.sections import DamagedMessageError
 from long_forms import IS_LONG
 from scanners.grib.grib_files import (
     ACCUMULATED,
+    MISSING,
     by_eccodes,
     change_length,
     find_section,
@@ -198,6 +199,28 @@ def test_sound_fields_that_end_with_zeros_are_read(packing, bitmap, tmp_path):
     found = read(tmp_path / "a.grib2", body).reshape(-1)
     assert found[-1] == 0
     np.testing.assert_array_equal(found, by_eccodes(body).values)
+
+
+@pytest.mark.parametrize(
+    "packing",
+    ["jpeg", "ccsds", "complex", "complex_spatial_differencing", "simple"],
+)
+def test_fields_that_miss_all_points_are_read(packing, tmp_path):
+    """gribberish 1.9.0 does not return from the first, and may fail on complex packing."""
+    how = {"bitsPerValue": 16, "packingType": f"grid_{packing}", **LARGE}
+    body = message(values=np.full(FIELD.size, MISSING), bitmap=True, **how)
+    begin = find_section(body, 5)
+    assert not int.from_bytes(body[begin + 5 : begin + 9], "big")
+    found = read(tmp_path / "a.grib2", body)
+    assert np.isnan(found).all()
+    assert found.size == FIELD.size
+    icevirt.build(tmp_path / "a.grib2", tmp_path / "repo", executor="in-process")
+    access = {"authorize_virtual_chunk_access": [f"file://{tmp_path}/"]}
+    ds = icevirt.open(str(tmp_path / "repo"), **access)
+    (name,) = ds.data_vars
+    assert np.isnan(ds[name].values).all()
+    session = icevirt.Repository.open(str(tmp_path / "repo"), **access).readonly_session("main")
+    assert np.isnan(zarr.open_array(session.store, path=name, mode="r")[...]).all()
 
 
 @pytest.mark.parametrize("packing", ["ccsds", "complex", "ieee", "jpeg", "png", "simple"])

@@ -338,3 +338,43 @@ def test_large_partitions_refer_to_what_fits_and_store_the_numbers(tmp_path, rep
     arrays = {each.path: each.references for each in report.arrays}
     assert not arrays["/connected"].virtual
     assert arrays["/x"].virtual
+
+
+NESTED = {"rebase_indices": True, "combine": "nested", "on_mismatch": "eras"}
+
+
+def test_sweeps_of_radar_volumes_number_the_rays_of_all(tmp_path, repo_path):
+    """Two volumes of one scan strategy have equal numbers, which mean other rays."""
+    rays = (30, 30, 24)
+    for at, count in enumerate(rays):
+        each = count // 3
+        times = np.datetime64("2024-01-01", "ns") + np.arange(count) * np.timedelta64(1, "s")
+        xr.Dataset(
+            {
+                "DBZ": (("time", "range"), np.random.default_rng(at).random((count, 5))),
+                "sweep_number": ("sweep", np.arange(3, dtype="i4")),
+                "sweep_start_ray_index": ("sweep", np.array([0, each, 2 * each], "i4")),
+                "sweep_end_ray_index": (
+                    "sweep",
+                    np.array([each - 1, 2 * each - 1, count - 1], "i4"),
+                ),
+            },
+            coords={"time": times + np.timedelta64(300 * at, "s")},
+        ).to_netcdf(tmp_path / f"{at}.nc")
+    source = str(tmp_path / "*.nc")
+    with pytest.raises(CombineError, match="numbers the steps along 'time'") as error:
+        icevirt.build(source, repo_path)
+    change = {"concat_dim": ["sweep", "time"], "combine_options": {"rebase_indices": True}}
+    assert "--concat-dim sweep --concat-dim time --rebase-indices" in {
+        " ".join(each.flags) for each in error.value.fixes
+    }
+    for shared in ({"concat_dim": "time"}, {"concat_dim": "time", "combine_options": NESTED}):
+        with pytest.raises(CombineError, match="numbers the steps along 'time'"):
+            icevirt.build(source, repo_path, **{**change, **shared})
+    icevirt.build(source, repo_path, **change)
+    with xr.open_dataset(repo_path, engine="icevirt") as found:
+        first, last = (found[f"sweep_{end}_ray_index"].values for end in ("start", "end"))
+        assert found.sizes["time"] == sum(rays)
+        assert [*found["sweep_number"].values] == [0, 1, 2] * 3
+    assert [*first] == [0, 10, 20, 30, 40, 50, 60, 68, 76]
+    assert [*last + 1] == [*first[1:], sum(rays)]

@@ -1,7 +1,8 @@
 """Find variables that number what lies along dimensions of their own file.
 
 Such are the connectivities of meshes (UGRID, and those that FVCOM, MPAS and ICON write without it),
-the instances of ragged arrays (CF 9.3.4) and points of gathered grids (CF 8.2). Where several files
+the instances of ragged arrays (CF 9.3.4), points of gathered grids (CF 8.2), and the first and last
+rays of radar sweeps (CfRadial). Where several files
 follow one another along what is numbered, a number means something else than in its file.
 Partitions of a mesh are the usual case.
 """
@@ -30,13 +31,17 @@ _NUMBERING = (  # as JSON
 )
 _OF_FVCOM = re.compile(r"(node|elem)\w* surrounding ", re.IGNORECASE)
 _FVCOM = {"node": "node", "elem": "nele"}
-_OF_MODELS = {  # 1 is the first; MPAS and ICON
+_OF_MODELS = {  # of MPAS and ICON, for which 1 is the first
     **dict.fromkeys(("cellsOnCell", "cellsOnEdge", "cellsOnVertex"), "nCells"),
     **dict.fromkeys(("edgesOnCell", "edgesOnEdge", "edgesOnVertex"), "nEdges"),
     **dict.fromkeys(("verticesOnCell", "verticesOnEdge"), "nVertices"),
     **dict.fromkeys(("neighbor_cell_index", "cells_of_vertex", "adjacent_cell_of_edge"), "cell"),
     **dict.fromkeys(("edge_of_cell", "edges_of_vertex"), "edge"),
     **dict.fromkeys(("vertex_of_cell", "vertices_of_vertex", "edge_vertices"), "vertex"),
+}
+_OF_RADARS = {  # of CfRadial, for which 0 is the first
+    **dict.fromkeys(("sweep_start_ray_index", "sweep_end_ray_index"), "time"),
+    "ray_start_index": "n_points",
 }
 START = "start_index"
 """Attribute: the number of the first element (UGRID)."""
@@ -88,7 +93,7 @@ def variables_with_indices(
     texts = facts.arrays.schema.values
     is_told = any(name in text for text in texts for name in _NUMBERING)
     known = {*map(paths.name, facts.arrays.path.values)}
-    if not (is_told or declared or known & _OF_MODELS.keys()):
+    if not (is_told or declared or known & {*_OF_MODELS, *_OF_RADARS}):
         return  # nearly always, and schemas of many files take time to read
     for path, schema in variables_of(facts):
         gone = {None, *given.get(path, ())}
@@ -190,12 +195,14 @@ def _indices_by(variable: Variable, known: _Variables) -> Iterator[tuple[str, Lo
 
 
 def _of_models(variable: Variable, known: _Variables) -> Iterator[tuple[str, LocalIndex]]:
-    """Yield an index of a model that does not write UGRID, if its dimension is there."""
+    """Yield an index of a model or radar that no attribute tells, if its dimension is there."""
+    own = paths.name(variable.path)
     fvcom = _OF_FVCOM.match(str(variable.attributes.get("long_name", "")))
-    name = _OF_MODELS.get(paths.name(variable.path), "")
-    name = name if fvcom is None else _FVCOM[fvcom[1].lower()]
+    name = _OF_MODELS.get(own, "") if fvcom is None else _FVCOM[fvcom[1].lower()]
+    first = 1 if name else 0
+    name = name or _OF_RADARS.get(own, "")
     if name in known.dimensions and variable.dimensions:
-        yield variable.path, LocalIndex(numbers=frozenset({name}), first=1)
+        yield variable.path, LocalIndex(numbers=frozenset({name}), first=first)
 
 
 def _names(mesh: Variable, role: str, index: str, known: _Variables) -> bool:

@@ -51,14 +51,17 @@ def indices_to_shift(
     variables = [*variables_with_indices(facts, given, declared)] if placed else []
     found: dict[str, LocalIndex] = {}
     for path, index in indices_among(variables, declared).items():
-        own = {name for each in variables if each.path == path for name in each.dimensions}
+        dims = [name for each in variables if each.path == path for name in each.dimensions]
+        own = {*dims}
         if along := sorted(index.numbers & placed):
             is_possible = len(index.numbers) == 1 and facts.cuts is None
-            if spec.options.rebase_indices and is_possible:
+            is_shared = own.isdisjoint(placed)  # by files whose numbers mean other elements
+            if spec.options.rebase_indices and is_possible and not is_shared:
                 found[path] = index
                 continue
             what = f"the steps along {along[0]!r} within its own file"
-            raise _refusal(facts, path, what, "", is_possible=is_possible)
+            joined = [*dims[:1], *along] if is_shared else ()
+            raise _refusal(facts, path, what, "", is_possible=is_possible, joined=joined)
         split = (n for n in sorted(own & placed) if _is_split(n, index, variables, given))
         if (name := next(split, None)) is not None:
             what, where = "elements of its own file", f" along {name!r}"
@@ -67,10 +70,21 @@ def indices_to_shift(
 
 
 def _refusal(
-    facts: CatalogFacts, path: str, what: str, where: str, *, is_possible: bool
+    facts: CatalogFacts,
+    path: str,
+    what: str,
+    where: str,
+    *,
+    is_possible: bool,
+    joined: Sequence[str] = (),
 ) -> CombineError:
     name = paths.name(path)
-    rebased = fix(f"{name} is stored, and counts elements of the dataset", rebase_indices=True)
+    price = f"{name} is stored, and counts elements of the dataset"
+    rebased = (
+        fix(price, concat_dim=[*joined], combine="by_coords", rebase_indices=True)
+        if joined
+        else fix(price, rebase_indices=True)
+    )
     told = write_remedy(
         " If it numbers what lies along another dimension, say which, and let it be stored: ",
         write_code(

@@ -1,7 +1,8 @@
 """Place partitions of a mesh: files of one partition hold the same elements, at other times.
 
 Elements have no labels. What tells partitions apart is what files hold of the elements alone:
-connectivities, positions, depths. Partitions follow one another in the order given.
+connectivities, positions, depths. Partitions follow one another in the order given. Where elements
+number labelled steps, as sweeps of a radar number rays, no two files hold the same ones.
 """
 
 from __future__ import annotations
@@ -38,12 +39,17 @@ def place_partitions(
         return {}
     declared = spec.options.index_of or {}
     variables = [*variables_with_indices(facts, {}, declared)]
-    elements = dimensions_of_elements(variables, indices_among(variables, declared))
+    indices = indices_among(variables, declared)
+    elements = dimensions_of_elements(variables, indices)
     labelled = {paths.name(path) for path in facts.arrays.path.values}
     mine = [name for name in existing if name in elements and name not in labelled]
     if not mine or len(mine) == len(existing):
         return {}
-    place = _number_partitions(facts, mine, {*existing} - {*mine})
+    others = {*existing} - {*mine}
+    if any(not others.isdisjoint(each.numbers) for each in indices.values()):
+        place = np.arange(len(facts.files))  # equal numbers count other steps in each file
+    else:
+        place = _number_partitions(facts, mine, others)
     return {name: place_by_order(facts, name, place) for name in mine}
 
 

@@ -26,7 +26,7 @@ type Decode = Callable[[bytes], Awaitable[NDArray[Any]]]
 _HEAD, _END = 16, b"7777"
 _LEAST = {3: 14, 5: 20, 6: 6}  # bytes of the sections that are looked at
 _JPEG, _CCSDS, _SPECTRAL = 40, 42, (50, 51, 53)  # templates of section 5
-_OWN_BITMAP = 0
+_OWN_BITMAP, _FIRST_EDITION = 0, b"\x01"
 _PLACES = ("latitude", "longitude")  # that the codec computes from a grid
 # of JPEG 2000 (ISO/IEC 15444-1, annex A): where markers lie that begin and end it and its parts
 _START, _SIZE, _PART, _STOP = 0xFF4F, 0xFF51, 0xFF90, 0xFFD9
@@ -56,6 +56,9 @@ class CheckedGrib(ArrayBytesCodec):
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         raw = chunk_data.to_bytes()
+        if raw[:4] == b"GRIB" and raw[7:8] == _FIRST_EDITION:  # has none of these sections
+            first: NDBuffer = await self.codec._decode_single(chunk_data, chunk_spec)  # noqa: SLF001
+            return first
         check_message(raw)
         if self._is_void(raw):
             dtype, prototype = chunk_spec.dtype.to_native_dtype(), chunk_spec.prototype

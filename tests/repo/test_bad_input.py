@@ -305,6 +305,7 @@ HARMLESS = {
         "feature_flags",
         "get_metadata",
         "get_status",
+        "history",
         "inspect_repo_info",
         "list_branches",
         "list_tags",

@@ -60,6 +60,7 @@ def store(repository, monkeypatch):
     """Its store, where no manifest is so small that it is decoded or checked at once."""
     monkeypatch.setattr(manifest_lookup, "_PER_LOOKUP", 50)
     monkeypatch.setattr(manifest_lookup, "_PER_ROW", 0)
+    monkeypatch.setattr(manifest_lookup, "_PER_TABLE", 0)
     monkeypatch.setattr(manifest_lookup, "_QUICK", 0)
     granted = [f"{repository.as_uri()}/"]
     repo = icevirt.Repository.open(repository / "repo", authorize_virtual_chunk_access=granted)

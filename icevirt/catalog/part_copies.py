@@ -1,4 +1,4 @@
-"""Copy parts of a catalog: of a few files, of many small parts as one, of files that moved.
+"""Copy parts of a catalog: of some files, of many small parts as one, of files that moved.
 
 The rows stay what they are, under other numbers or names.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks.packing import PackedBlock
+from icevirt.archive.blocks.cutting import pack_block, part_of
+from icevirt.archive.blocks.packing import PackedBlock, unpack
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.sources import SourceFile
 from icevirt.catalog.arrow_columns import numbers_of, rows_at, rows_column, rows_of
@@ -24,6 +26,7 @@ from icevirt.catalog.facts_beside import objects_of
 from icevirt.catalog.lookup import rows_forgotten
 from icevirt.catalog.parquet import REQUESTED, encode_table, files_of, read_table
 from icevirt.catalog.parts import complete_parts, write_columns
+from icevirt.catalog.references import RefsReader
 from icevirt.storage.protocol import Storage
 
 MOST_FILES = 256
@@ -68,12 +71,66 @@ def _select(source: Storage, files: FileColumns, kind: str) -> Iterator[Any]:
     """Yield the tables of each part, with the rows of the files, numbered as these are."""
     names = [name for name in _NAMES[kind] if name != "values"]
     for number in np.unique(files.part).tolist():
-        mine, part = np.flatnonzero(files.part == number), files.parts[number]
-        for path in _paths(source, kind, [part])[0]:
-            table = read_table(source, path, names)
-            at = rows_at(files.row[mine], numbers_of(table["row"]))
-            kept = np.flatnonzero(at >= 0)
-            yield _renumber(rows_of(table, kept), mine[at[kept]])
+        mine = np.flatnonzero(files.part == number)
+        paths = _paths(source, kind, [files.parts[number]])[0]
+        for table in (read_table(source, path, names) for path in paths):
+            yield _take_files(table, files.row[mine], mine)
+
+
+def _take_files(table: Any, rows: NDArray[np.integer], numbers: NDArray[np.integer]) -> Any:
+    """Return what a table says of some rows of files, under other numbers."""
+    at = rows_at(rows, numbers_of(table["row"]))
+    kept = np.flatnonzero(at >= 0)
+    return _renumber(rows_of(table, kept), numbers[at[kept]])
+
+
+def copy_others(storage: Storage, gone: Collection[tuple[str, int]]) -> None:
+    """Copy parts without some of their files, and without those that are to be tried again.
+
+    Parts that share tables are copied each by itself. The parts stay, and may be deleted then.
+
+    Args:
+        storage: The catalog.
+        gone: Part and row of each file that the copies lack.
+
+    Raises:
+        FormatError: A part is damaged.
+    """
+    parts = {catalog.tables_of(part) for part, _ in gone}
+    rows: dict[str, set[int]] = {}
+    for part, row in chain(gone, *rows_forgotten(storage)):
+        rows.setdefault(catalog.tables_of(part), set()).add(row)
+    for part in complete_parts(storage):
+        if (tables := catalog.tables_of(part)) in parts:
+            _copy_without(storage, part, sorted(rows[tables]))
+
+
+def _copy_without(storage: Storage, part: str, gone: Sequence[int]) -> None:
+    count = len(read_table(storage, catalog.path_of("files", part), ["row"]))
+    rows = np.setdiff1d(np.arange(count), gone)
+    if not len(rows):
+        return
+    tables: dict[str, Any] = {}
+    for kind, names in _NAMES.items():
+        held = [read_table(storage, path, names) for path in _paths(storage, kind, [part])[0]]
+        taken = [_take_files(table, rows, np.arange(len(rows))) for table in held]
+        tables[kind] = _columns_of(taken, kind)
+    digest = hashlib.blake2b(f"{part} {gone}".encode(), digest_size=16).hexdigest()
+    paths = sorted({*tables["arrays"]["path"].to_pylist()})
+    refs = _references(storage, part, paths, rows)
+    write_columns(storage, f"{catalog.scan_of(part)}-{digest}", refs=refs, **tables)
+
+
+def _references(
+    storage: Storage, part: str, paths: Sequence[str], rows: NDArray[np.integer]
+) -> Iterator[tuple[str, PackedBlock]]:
+    """Yield the references of some files of a part, which their places number."""
+    reader = RefsReader(storage, budget=0)
+    for path in paths:
+        for block in map(unpack, reader.blocks(part, path)):
+            at = rows_at(rows, block.file)
+            if len(kept := np.flatnonzero(at >= 0)):
+                yield path, pack_block(part_of(block, kept, at[kept]))
 
 
 def _paths(storage: Storage, kind: str, parts: Sequence[str]) -> list[list[str]]:

@@ -102,7 +102,6 @@ def _window(change: WindowChange, *, is_plan: bool) -> dict[str, str]:
 def withdraw_report(report: WithdrawReport) -> RenderableType:
     """Return the report for a terminal."""
     built = ", ".join(f"{group} on {branch}" for branch, group in report.datasets)
-    lost = f"{count(report.scans_lost, 'other file')} will be scanned again"
     return head_report(
         report.repo,
         {
@@ -112,7 +111,6 @@ def withdraw_report(report: WithdrawReport) -> RenderableType:
             "tags": f"{', '.join(report.tags)}: deleted" if report.tags else None,
             "deleted": f"{count(report.manifests, 'manifest')},"
             f" {count(report.chunks, 'native chunk')}",
-            "scans": lost if report.scans_lost else None,
             "commits": ", ".join(report.commits) if report.commits else None,
         },
         *list_lines("Versions; readers of these cannot read on", map(_version, report.snapshots)),

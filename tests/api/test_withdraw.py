@@ -127,6 +127,18 @@ def test_it_leaves_every_version_and_every_record(base, repo, tmp_path):
     assert icevirt.append(folder(days), repo).files_appended == 1
 
 
+def test_scans_of_other_files_stay_so_that_another_withdrawal_needs_no_file(tmp_path):
+    days = write_days(tmp_path / "days", 3)
+    repo = str(tmp_path / "repo")
+    icevirt.build(days, repo, concat_dim="time")
+    withdrawn(days, repo)
+    kept = opened(repo).isel(time=slice(4)).load()
+    shutil.rmtree(folder(days))
+    icevirt.withdraw(days[2], repo, authorize=folder(days))
+    assert traces(repo, days[2])[1] == []
+    np.testing.assert_array_equal(opened(repo).time, kept.time)
+
+
 @pytest.mark.ci
 def test_a_second_run_finishes_what_was_killed(base, repo, monkeypatch):
     days, _ = base

@@ -42,6 +42,7 @@ PROGRAMS = {
     "a twin grows": "twin append late update corrected update withdraw new update",
     "a twin beside a stored one": "twin materialize retain others_commit new update relocate undo make_anew",
     "twins on branches": "branch twin append:b1 twin:b1 new update corrected:b1 update:b1 retain",
+    "beside a withdrawn file": "withdraw touched update withdraw corrected update",
     "others commit between": "others_commit relocate others_commit undo undo touched update",
 }
 

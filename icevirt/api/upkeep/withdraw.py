@@ -31,12 +31,11 @@ from icevirt.api.moving import all_names
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.scans import objects_of_parts, rows_of_files, source_urls
 from icevirt.api.upkeep.windows import DatasetFiles
-from icevirt.archive.catalog import path_of
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.upkeep import WithdrawReport
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import pieces_of
-from icevirt.catalog.parquet import read_tables
+from icevirt.catalog.part_copies import copy_others
 from icevirt.errors import ConflictError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.execution.executor import describe_jobs, job_tags
 from icevirt.execution.selection import ExecutorChoice
@@ -83,8 +82,7 @@ class Holding:
     going: set[ObjectId12]  # manifests of these versions alone
     chunks: list[ObjectId12]  # native chunks of these alone
     listings: list[str]  # objects
-    parts: list[str]  # of the catalog
-    others: int  # scans of other files in these
+    scans: frozenset[tuple[str, int]]  # part and row of the catalog
     executor: str
     work: list[str] = field(default_factory=list)  # objects of scans that name files
     records: list[str] = field(default_factory=list)  # objects that say what builds made
@@ -93,7 +91,7 @@ class Holding:
     @property
     def is_nothing(self) -> bool:
         """Whether nothing holds them."""
-        return not (self.versions or self.listings or self.parts or self.manifests or self.held)
+        return not (self.versions or self.listings or self.scans or self.manifests or self.held)
 
     def report(
         self, url: str, files: Sequence[str], *, is_plan: bool, commits: list[str], clock: Clock
@@ -112,7 +110,6 @@ class Holding:
             tags=tuple(sorted(tags)),
             manifests=len(self.going),
             chunks=len(self.chunks),
-            scans_lost=self.others,
             remains=_REMAINS,
             executor=self.executor,
             seconds=clock.seconds,
@@ -157,9 +154,7 @@ class HoldingSearch:
         going = {file.id for each in holding.values() for file in each.manifest_files}
         going = ((going | manifests.keys()) - kept) & there
         catalog = Below(self.storage, CATALOG)
-        scans = [*rows_of_files(catalog, self.urls)]
-        parts = sorted({part for part, *_ in scans})
-        tables = read_tables(catalog, (path_of("files", part) for part in parts), ["row"])
+        scans = frozenset((part, row) for part, row, _ in rows_of_files(catalog, self.urls))
         return Holding(
             info=info,
             versions=holding,
@@ -173,10 +168,9 @@ class HoldingSearch:
             going=going,
             chunks=self._chunks(going, kept & there),
             listings=[name for name, holds in lists.items() if holds],
-            parts=parts,
-            others=sum(map(len, tables)) - len(scans),
+            scans=scans,
             executor=executor.name,
-            work=[f"{CATALOG}{info.path}" for info in catalog.list("asked")] if parts else [],
+            work=[f"{CATALOG}{info.path}" for info in catalog.list("asked")] if scans else [],
             records=self._records(lists),
             held=lists_naming(self.storage, self.urls),
         )
@@ -290,9 +284,9 @@ def withdraw(
 
     Each dataset that holds one is built without it, in one commit, from the scans of the others.
     Versions that hold references to it or copies of its values leave the history, with the tags
-    that name them; their objects are deleted at once, and so are the scans and lists that name the
-    file, also lists of files that updates hold back. Later appends pass it over. Let no build run
-    meanwhile. If the call is interrupted, call it again.
+    that name them; their objects are deleted at once, and so are scans of the file and the lists
+    that name it, also lists of files that updates hold back. Later appends pass it over. Let no
+    build run meanwhile. If the call is interrupted, call it again.
 
     Args:
         files: Paths or URLs of the files, as they were built from, or as they are called since
@@ -448,7 +442,8 @@ def _delete(storage: Storage, head: RepoInfoFile, found: Holding) -> None:
     storage.delete_many([f"{WORK_FOLDER}{path}" for path in (*indexes, *found.listings)])
     catalog = Below(storage, CATALOG)
     storage.delete_many([*found.work, *found.records, *found.held])
-    catalog.delete_many(objects_of_parts(catalog, found.parts))
+    copy_others(catalog, found.scans)
+    catalog.delete_many(objects_of_parts(catalog, {part for part, _ in found.scans}))
     garbage_collection.trim(head, head.now(), dry_run=False)
     storage.delete_many([layout.manifest(key) for key in found.going])
     storage.delete_many([layout.snapshot(key) for key in found.versions])

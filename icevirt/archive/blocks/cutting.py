@@ -94,15 +94,15 @@ def _move[T: np.unsignedinteger](
     return moved
 
 
-def dumps(block: Block) -> bytes:
-    """Return a block as bytes that travel: about ten for each reference."""
+def pack_block(block: Block) -> PackedBlock:
+    """Undo `unpack`; indices are written out."""
     edges = np.flatnonzero(np.diff(block.file)) + 1
     first = np.concatenate([[0], edges]) if len(block) else edges
     counts = np.diff(np.append(first, len(block)))
     targets = zip(
         block.targets.url, block.targets.etag, block.targets.last_modified.tolist(), strict=True
     )
-    packed = PackedBlock(
+    return PackedBlock(
         ndim=block.index.shape[1],
         files=block.file[first].astype("<i4").tobytes(),
         counts=counts.astype("<u4").tobytes(),
@@ -114,6 +114,11 @@ def dumps(block: Block) -> bytes:
         targets=json.dumps(list(targets)).encode(),
         **pack_columns(block.offset, block.length),
     )
+
+
+def dumps(block: Block) -> bytes:
+    """Return a block as bytes that travel: about ten for each reference."""
+    packed = pack_block(block)
     columns = pickle.dumps([getattr(packed, name) for name in _FIELDS])
     return zstandard.ZstdCompressor(level=1).compress(columns)
 

@@ -256,7 +256,6 @@ class WithdrawReport(Pictured):
     tags: tuple[str, ...]  # that name such a version, and go with it
     manifests: int  # that go
     chunks: int  # native chunks that go
-    scans_lost: int  # of other files, that the next build has to scan again
     remains: tuple[str, ...]  # what stays, a sentence each
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order

@@ -1,13 +1,16 @@
 """Files that moved are described by both names, from the same tables."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from builds.support import closed_of
 from builds.support import tables_of as rows_of
 from icevirt.api.upkeep.scans import objects_of_parts
+from icevirt.archive.blocks.packing import unpack
 from icevirt.archive.catalog import parts_of, path_of, run_of, scan_of, tables_of
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import ScanOutcome
@@ -15,9 +18,11 @@ from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_beside import fact_row, objects_of, write_facts
 from icevirt.catalog.facts_reader import Chosen
 from icevirt.catalog.lookup import forget, look_up_files
-from icevirt.catalog.part_copies import fold_parts, rename_files
+from icevirt.catalog.part_copies import copy_others, fold_parts, rename_files
 from icevirt.catalog.parts import complete_parts, mark, write_part
+from icevirt.catalog.references import RefsReader
 from icevirt.errors import FormatError, ScanError
+from icevirt.model.chunks import ChunkType
 from icevirt.storage.memory import MemoryStorage
 from planning.test_combine import data, file, time
 
@@ -132,6 +137,65 @@ def test_with_a_part_goes_what_describes_its_files_by_other_names(storage, part)
     found = objects_of_parts(storage, {new})
     assert {*found} == objects(storage).keys() - {"catalog.json"}
     assert found[:2] == sorted([path_of("files", part), path_of("files", new)])
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_copy_without_a_file_says_of_the_others_what_their_scan_said(gone, storage, part):
+    rename_files(storage, moved, {})
+    write_facts(storage, part, [fact_row(n, FILES[n].arrays[0], Fact.digest) for n in (0, 1)])
+    old = {*complete_parts(storage)}
+    whole = dict(each for name in old for each in described(storage, name))
+    copy_others(storage, [(part, gone)])
+    new = {*complete_parts(storage)} - old
+    storage.delete_many(objects_of_parts(storage, {part}))
+    left = dict(each for name in new for each in described(storage, name))
+    lost = {each[gone].url for each in (SOURCES, MOVED)}
+    assert left == {url: each for url, each in whole.items() if url not in lost}
+    paths = [info.path for info in storage.list() if info.path.endswith(".parquet")]
+    assert not any(url in str(rows_in(storage, path)) for url in lost for path in paths)
+    for files in (SOURCES, MOVED):
+        found = look_up_files(storage, "scan", SourceFiles(files))
+        assert found.missing.tolist() == [gone]
+
+
+def test_a_copy_lacks_files_that_are_to_be_tried_again_and_one_of_no_file_is_none(storage, part):
+    bad = Chosen(part=np.zeros(1, np.int32), row=np.array([2], np.int32))
+    forget(storage, [part], bad)
+    copy_others(storage, [(part, 0)])
+    (copy,) = {*complete_parts(storage)} - {part}
+    assert [url for url, _ in described(storage, copy)] == [SOURCES[1].url]
+    copy_others(storage, [(copy, 0)])
+    assert {*complete_parts(storage)} == {part, copy}
+
+
+def described(storage, name):
+    """Yield the URL of each file of a part, and all that its tables say of it but its number."""
+    paths = [path_of("files", name), path_of("arrays", name)]
+    tables = [rows_in(storage, path) for path in paths]
+    tables += [rows_in(storage, path) for path in objects_of(storage, [name]).get(name, [])]
+    reader = RefsReader(storage)
+    arrays = {row["path"] for row in tables[1]}
+    blocks = [(path, unpack(each)) for path in arrays for each in reader.blocks(name, path)]
+    for row, url in [(each["row"], each["url"]) for each in tables[0]]:
+        rows = [str(each | {"row": 0}) for table in tables for each in table if each["row"] == row]
+        references = [
+            (path, *reference(block, at))
+            for path, block in blocks
+            for at in np.flatnonzero(block.file == row)
+        ]
+        yield url, (sorted(rows), sorted(references))
+
+
+def reference(block, at):
+    """Return the index of a chunk, and its place in the file or its bytes."""
+    begin, length = int(block.offset[at]), int(block.length[at])
+    is_inline = block.kind[at] == ChunkType.inline
+    found = block.data[begin : begin + length].tobytes() if is_inline else (begin, length)
+    return block.index[at].tolist(), found
+
+
+def rows_in(storage, path):
+    return pq.read_table(io.BytesIO(storage.get(path))).to_pylist()
 
 
 def test_damaged_tables_say_what_to_delete_of_all_that_share_them(storage, part):

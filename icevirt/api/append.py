@@ -72,7 +72,7 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.remedies import build_fix, of_arguments, together
 from icevirt.remedy_notation import join, write_code, write_remedy
-from icevirt.repo.made_here import is_remembered, remember, remember_places
+from icevirt.repo.made_here import identify, is_remembered, remember, remember_places
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
 from icevirt.threads import Threads
@@ -185,7 +185,7 @@ def append(
             return _append_once(call, inputs, check, starter, clock, looks, is_again=number > 0)
 
         report = add_notes(until_alone("append", attempt, call.is_lost), check)
-        remember_places(storage.url, places())
+        remember_places(identify(storage), places())
         opening = opening_of(report, storage, reach, (*below(), *commit.places))
         report = replace(report, opening=opening)
     if commit.promote is not None and report.snapshot_id:
@@ -247,9 +247,9 @@ class _Call:
 
     def remember(self, recipe: KeptRecipe | None, record: Mapping[str, Any]) -> None:
         """Remember that this user made the recipe, if they made that of the last build."""
-        is_mine = not record or is_remembered(self.storage.url, str(record.get("recipe")))
+        is_mine = not record or is_remembered(identify(self.storage), str(record.get("recipe")))
         if recipe is not None and is_mine:
-            remember(self.storage.url, recipe.digest)
+            remember(identify(self.storage), recipe.digest)
 
     def compare(self, inputs: Inputs | None, dataset: Dataset) -> tuple[FileDifferences, int]:
         """Compare the named files with the files of the dataset; count the changed ones.

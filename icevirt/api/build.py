@@ -32,7 +32,7 @@ from icevirt.api.trust.readable_places import opening_of, places_named
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.execution.selection import ExecutorChoice, prepare_for
 from icevirt.objects.source_access import SourceAccess, grant_access
-from icevirt.repo.made_here import remember, remember_containers, remember_places
+from icevirt.repo.made_here import identify, remember, remember_containers, remember_places
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.constructors import StorageLike
 
@@ -166,9 +166,9 @@ def build_asked(
         places = places_named(asked.named, inputs)
         named = (*places, *reached, *commit.places)
         report = replace(report, opening=opening_of(report, storage, reach, named))
-        remember(storage.url, recipe.digest)
-        remember_places(storage.url, places)
-        remember_containers(storage.url, report.opening.prefixes)
+        remember(identify(storage), recipe.digest)
+        remember_places(identify(storage), places)
+        remember_containers(identify(storage), report.opening.prefixes)
         if note := note_of(asked.named):
             report = replace(report, findings=(*report.findings, note))
         tell_committed(report)

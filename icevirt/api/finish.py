@@ -18,6 +18,7 @@ from icevirt.errors import (
 )
 from icevirt.objects.authorize import Prefix, entry_of
 from icevirt.objects.source_access import in_force
+from icevirt.repo.made_here import identify
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 
@@ -97,7 +98,10 @@ class SnapshotVerification:
 
         known = Repository.open(self.storage).config.virtual_chunk_containers.values()
         entries = own_or_planned(
-            map(entry_of, known), planned=planned, places=self.places(), repo=self.storage.url
+            map(entry_of, known),
+            planned=planned,
+            places=self.places(),
+            repo=identify(self.storage),
         )
         try:
             with self.clock.phase("verify"):

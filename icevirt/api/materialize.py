@@ -37,7 +37,7 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.commits.pending_commit import MAX_LISTED, PendingCommit
-from icevirt.repo.made_here import own_or
+from icevirt.repo.made_here import identify, own_or
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -117,7 +117,7 @@ def materialize(
     """
     clock = Clock(progress)
     storage = storage_of(repo)
-    access = authorize(own_or(authorize_virtual_chunk_access, storage.url))
+    access = authorize(own_or(authorize_virtual_chunk_access, identify(storage)))
     opened = Repository.open(storage, authorize_virtual_chunk_access=access)
     head = opened.head
     refuse_v1(head.read().info, "materializing a variable")

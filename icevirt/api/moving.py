@@ -53,12 +53,7 @@ from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.objects.source_lists.listing import directory_of, find_changes, list_sources
 from icevirt.planning.containers import Relocation
 from icevirt.planning.records import RELOCATED
-from icevirt.repo.made_here import (
-    is_remembered,
-    read_places,
-    remember,
-    remember_places,
-)
+from icevirt.repo.made_here import identify, is_remembered, read_places, remember, remember_places
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below, Storage
@@ -295,14 +290,14 @@ class MovingDatasets:
             rename_files(Below(self.storage, CATALOG), self.names.url, self.changed)
         for each in self.reports:
             if each.recipe and each.is_trusted:
-                remember(self.storage.url, each.recipe)
+                remember(identify(self.storage), each.recipe)
         # directories that this user named lie elsewhere now; the caller authorized the place
         old, new = self.names.old, self.names.new
         remember_places(
-            self.storage.url,
+            identify(self.storage),
             [
                 self.names.url(each) if each.startswith(old) else new
-                for each in read_places(self.storage.url)
+                for each in read_places(identify(self.storage))
                 if each.startswith(old) or old.startswith(each)
             ],
         )
@@ -329,7 +324,7 @@ class MovingDatasets:
         is_same = all(new.get(name) == record.get(name) for name in _NAMING)
         if is_same and not count and recipe == recipe_now and held == held_now:
             return
-        is_trusted = self.trusted == recipe or is_remembered(self.storage.url, recipe)
+        is_trusted = self.trusted == recipe or is_remembered(identify(self.storage), recipe)
         self.reports.append(
             MovedDataset(
                 group=target.group,

@@ -40,7 +40,7 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
-from icevirt.repo.made_here import own_or, read_containers, remember_containers
+from icevirt.repo.made_here import identify, own_or, read_containers, remember_containers
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
@@ -145,7 +145,7 @@ def relocate(
         branch=branch,
         compare=compare,
         store=store,
-        access={**authorize(own_or(authorize_virtual_chunk_access, storage.url))},
+        access={**authorize(own_or(authorize_virtual_chunk_access, identify(storage)))},
         message=message,
         trusted=trust_recipe,
         dry_run=dry_run,
@@ -195,9 +195,9 @@ class _RelocateWork:
         assert self.decided is not None
         if not self.dry_run:
             datasets.follow()
-            if read_containers(self.storage.url):  # the caller authorized both places
+            if read_containers(identify(self.storage)):  # the caller authorized both places
                 below = _read_below(self.decided)
-                remember_containers(self.storage.url, [entry_of(each) for each in below])
+                remember_containers(identify(self.storage), [entry_of(each) for each in below])
         return self._report(self.decided, snapshot_id, manifests, there, datasets.reports)
 
     def _attempt(

@@ -52,7 +52,7 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.model.json import loads
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.repo.layout import WORK
-from icevirt.repo.made_here import remember, remember_places
+from icevirt.repo.made_here import identify, remember, remember_places
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage, Version, Written
 from icevirt.threads import MOMENT
@@ -235,8 +235,8 @@ def _attempt(
         report = replace(report, opening=opening)
         report = add_notes(report, work.verification)
     if (how.is_own or how.is_trusted) and not call.dry_run and not report.already_built:
-        remember(call.storage.url, how.recipe.digest)
-        remember_places(call.storage.url, how.named)
+        remember(identify(call.storage), how.recipe.digest)
+        remember_places(identify(call.storage), how.named)
     return replace(report, seconds=clock.seconds)
 
 

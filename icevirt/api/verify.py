@@ -40,7 +40,7 @@ from icevirt.planning.schedule.sampling import sample
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.authorization import Authorization, authorize
-from icevirt.repo.made_here import own_or
+from icevirt.repo.made_here import identify, own_or
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.scan.registry import find_named
@@ -139,7 +139,7 @@ def verify(
             ),
         )
     storage = storage_of(repo)
-    access = authorize(own_or(authorize_virtual_chunk_access, storage.url))
+    access = authorize(own_or(authorize_virtual_chunk_access, identify(storage)))
     opened = Repository.open(storage, authorize_virtual_chunk_access=access)
     ref = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id}
     if not any(ref.values()):

@@ -147,10 +147,10 @@ def _with_recorded(authorize: Any, repo: Any, options: dict[str, Any]) -> Any:
     if RECORDED not in words:
         return authorize
     from icevirt.display.blocks import entry
-    from icevirt.repo.made_here import read_containers
+    from icevirt.repo.made_here import identify, read_containers
     from icevirt.storage.constructors import storage_of
 
-    found = read_containers(storage_of(_reach(repo, **options)).url)
+    found = read_containers(identify(storage_of(_reach(repo, **options))))
     if not found:
         raise typer.BadParameter(
             f"no build of yours on this machine made {repo}, so nothing is recorded: name the"

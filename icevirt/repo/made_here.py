@@ -3,7 +3,7 @@
 A small file in the user's state directory says which recipe was made for which repository, which
 directories the user named as sources, and which prefixes the user's builds referred to. It is never
 required, and never written where it cannot be: then an update asks for the digest, and a reader for
-the prefixes. ``ICEVIRT_REMEMBER=0`` switches it off.
+the prefixes. ``ICEVIRT_REMEMBER=0`` switches it off. ``repo`` is what `identify` returns.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from icevirt.objects.authorize import Prefix
     from icevirt.repo.authorization import Authorization
+    from icevirt.storage.protocol import Storage
 
 _NAME = "icevirt/recipes.jsonl"
 _MOST = 1 << 24  # bytes that are read
@@ -32,8 +33,18 @@ def _file() -> str | None:
     return os.path.join(home, _NAME) if os.path.isabs(home) else None
 
 
+def identify(storage: Storage) -> str:
+    """Return what a repository is remembered by: its URL, and in a bucket the server.
+
+    A bucket of the same name on another server is somebody else's.
+    """
+    server = getattr(storage, "server", "")  # of those that ask one
+    is_said = not server or storage.url.startswith(server)
+    return storage.url if is_said else f"{storage.url} at {server}"
+
+
 def remember(repo: str, digest: str) -> None:
-    """Note that this user made a recipe for the repository of a URL."""
+    """Note that this user made a recipe for a repository."""
     if not is_remembered(repo, digest):
         _add({"repo": repo, "recipe": digest})
 
@@ -65,7 +76,7 @@ def own_or(given: Authorization, repo: str) -> Authorization:
 
 
 def remember_places(repo: str, places: Iterable[str]) -> None:
-    """Note that this user named these directories of files for the repository of a URL."""
+    """Note that this user named these directories of files for a repository."""
     known = read_places(repo)
     new = [each for each in dict.fromkeys(places) if not each.startswith(known)]
     if 0 < len(new) <= _MOST_PLACES:
@@ -105,7 +116,7 @@ def _add(line: dict[str, Any]) -> None:
 
 
 def is_remembered(repo: str, digest: str) -> bool:
-    """Say whether this user made a recipe for the repository of a URL, on this machine."""
+    """Say whether this user made a recipe for a repository, on this machine."""
     return any(each.get("recipe") == digest for each in _lines(repo))
 
 

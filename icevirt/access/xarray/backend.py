@@ -190,7 +190,7 @@ def _open(
         The arguments of `dataset_of`, and whether eras are concatenated.
     """
     from icevirt.access.store.zarr_store import IcevirtStore
-    from icevirt.repo.made_here import own_or
+    from icevirt.repo.made_here import identify, own_or
     from icevirt.repo.repository import Repository
     from icevirt.repo.session import session_as_opened
     from icevirt.storage.constructors import storage_of
@@ -212,7 +212,7 @@ def _open(
     storage = storage_of(root, storage_options)
     repository = Repository.open(
         storage,
-        authorize_virtual_chunk_access=own_or(authorize_virtual_chunk_access, storage.url),
+        authorize_virtual_chunk_access=own_or(authorize_virtual_chunk_access, identify(storage)),
     )
     session = session_as_opened(
         repository, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of

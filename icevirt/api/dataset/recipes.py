@@ -27,7 +27,7 @@ from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.planning.remedies import of_arguments
 from icevirt.remedy_notation import write_code, write_remedy
-from icevirt.repo.made_here import is_remembered, read_places
+from icevirt.repo.made_here import identify, is_remembered, read_places
 from icevirt.scan.registry import is_installed
 from icevirt.storage.protocol import Storage
 
@@ -193,7 +193,7 @@ def choose(
         InvalidInputError: There is no recipe that may be used, or it names no sources.
         FormatError: The repository's is damaged.
     """
-    allowed = ReadablePlaces.of(authorize, read_places(storage.url))
+    allowed = ReadablePlaces.of(authorize, read_places(identify(storage)))
     if recipe is not None:
         return _own(recipe, group, allowed)
     kept = recipe_named(storage, str(record.get("recipe", "")))
@@ -211,7 +211,7 @@ def choose(
             cause=error.what,
             repo=storage.url,
         ) from error
-    is_trusted = trusted == kept.digest or is_remembered(storage.url, kept.digest)
+    is_trusted = trusted == kept.digest or is_remembered(identify(storage), kept.digest)
     if trusted is not None and trusted != kept.digest:
         raise InvalidInputError(
             "the recipe of the dataset is another one than you trust",

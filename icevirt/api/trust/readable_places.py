@@ -37,7 +37,7 @@ from icevirt.planning.containers import containers_for
 from icevirt.planning.remedies import list_names, of_arguments
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import write_code, write_remedy
-from icevirt.repo.made_here import read_containers
+from icevirt.repo.made_here import identify, read_containers
 from icevirt.storage.protocol import Storage
 
 REBUILD = write_remedy(
@@ -192,7 +192,7 @@ def own_entries(entries: Iterable[Prefix], places: Iterable[str], repo: str) -> 
     Args:
         entries: Prefixes that the repository names, some with a server.
         places: URLs that end in a slash.
-        repo: URL of the repository.
+        repo: What the repository is remembered by.
     """
     known = [each if isinstance(each, str) else each[0] for each in read_containers(repo)]
     named = [each for each in dict.fromkeys(places) if each.rstrip("/") not in ("", "file:")]
@@ -217,7 +217,7 @@ def opening_of(
         places: That the operator named, URLs that end in a slash.
     """
     planned = report.opening.prefixes
-    read = own_or_planned(report.containers, planned=planned, places=places, repo=report.repo)
+    read = own_or_planned(report.containers, planned=planned, places=places, repo=identify(storage))
     return Opening(storage, reach.authorization(read))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from icevirt.api.dataset.records import recipe_named
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.remedy_notation import write_code, write_remedy
-from icevirt.repo.made_here import is_remembered
+from icevirt.repo.made_here import identify, is_remembered
 from icevirt.scan.registry import find_named, is_installed
 from icevirt.storage.protocol import Storage
 
@@ -65,7 +65,7 @@ def recorded_scanner(record: Mapping[str, Any]) -> str:
 
 def _is_named_here(storage: Storage, record: Mapping[str, Any], name: str) -> bool:
     digest = str(record.get("recipe", ""))
-    if not is_remembered(storage.url, digest):
+    if not is_remembered(identify(storage), digest):
         return False
     with suppress(InvalidInputError, FormatError, ValueError, AttributeError):
         recipe = tomllib.loads(recipe_named(storage, digest).text)

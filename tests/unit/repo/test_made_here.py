@@ -6,11 +6,15 @@ import stat
 import pytest
 
 from icevirt.repo.made_here import (
+    identify,
     is_remembered,
+    own_or,
     read_containers,
     remember,
     remember_containers,
 )
+from icevirt.storage.constructors import s3_storage
+from icevirt.storage.object_store import http_storage
 
 
 @pytest.fixture
@@ -48,6 +52,21 @@ def test_prefixes_of_builds_are_remembered_by_repository(state):
     assert len(state.read_text().splitlines()) == 4
     os.chmod(state, 0o620)
     assert read_containers("s3://b/repo") == ()
+
+
+def test_a_bucket_of_the_same_name_on_another_server_is_another_one(state):
+    mine = s3_storage(bucket="data", prefix="repo", region="us-east-1")
+    theirs = s3_storage(
+        bucket="data", prefix="repo", region="us-east-1", endpoint_url="https://s3.example"
+    )
+    assert mine.url == theirs.url
+    remember(identify(mine), "d1")
+    remember_containers(identify(mine), ["file:///home/me/"])
+    assert own_or(None, identify(mine)) == ("file:///home/me/",)
+    assert own_or(None, identify(theirs)) is None
+    assert not is_remembered(identify(theirs), "d1")
+    web = http_storage("https://host/repo/")
+    assert identify(web) == web.url
 
 
 @pytest.mark.parametrize("word", ["0", "false", "Off", " no "])

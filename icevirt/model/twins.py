@@ -30,7 +30,7 @@ def find_variable(node: ArrayNode) -> str | None:
     name = (document_of(node).get("attributes") or {}).get(TWIN_OF)
     if not isinstance(name, str) or not name or "/" in name:
         return None
-    return paths.join(paths.parent(node.path), name)
+    return f"{paths.parent(node.path).rstrip('/')}/{name}"  # of a node, if there is such a node
 
 
 def find_twins(arrays: Iterable[ArrayNode], history: Callable[[], History]) -> dict[str, ArrayNode]:

@@ -237,12 +237,14 @@ def test_a_twin_takes_no_name_of_others(archive):
 
 def test_a_twin_takes_no_name_of_the_files_and_their_attributes_hide_nothing(tmp_path):
     """Files have the attribute where somebody copied a dataset with its twins into them."""
-    values = {"t": 1.0, "t_twin": 100.0, "u": 2.0, "v": 3.0}
+    values = {"t": 1.0, "t_twin": 100.0, "u": 2.0, "v": 3.0, "w": 4.0}
     for step in range(2):
         with h5py.File(tmp_path / f"{step}.nc", "w") as file:
             file["time"] = [step]
             file["time"].make_scale("time")
-            for (name, value), of in zip(values.items(), ("t_twin", "t", "v", "u"), strict=True):
+            for (name, value), of in zip(
+                values.items(), ("t_twin", "t", "v", "u", ".."), strict=True
+            ):
                 file[name] = np.full(1, value + step)
                 file[name].dims[0].attach_scale(file["time"])
                 file[name].attrs["icevirt_twin_of"] = of

@@ -30,8 +30,9 @@ def _requirement(found: Distribution, extras: str) -> str:
         return shlex.quote(named)
     url = _without_user(origin["url"])
     if "vcs_info" in origin:
-        vcs = origin["vcs_info"]
-        return shlex.quote(f"{named} @ {vcs['vcs']}+{url}@{vcs['commit_id']}")
+        vcs, folder = origin["vcs_info"], origin.get("subdirectory", "")
+        below = f"#subdirectory={folder}" if folder else ""
+        return shlex.quote(f"{named} @ {vcs['vcs']}+{url}@{vcs['commit_id']}{below}")
     if not url.startswith("file://"):
         return shlex.quote(f"{named} @ {url}")
     path = unquote(urlsplit(url).path) + named.removeprefix("icevirt")
@@ -44,5 +45,8 @@ def _named(extras: str) -> str:
 
 
 def _without_user(url: str) -> str:
+    """Return a URL without credentials; the name of an account of ssh is part of the address."""
     parts = urlsplit(url)
+    if parts.scheme == "ssh" and parts.password is None:
+        return url
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -21,6 +21,14 @@ ORIGINS = [
         {"url": "https://host/icevirt", "vcs_info": REVISION},
         "'icevirt[hdf5,cluster] @ git+https://host/icevirt@4f2a'",
     ),
+    (
+        {"url": "ssh://git@host/icevirt", "vcs_info": REVISION, "subdirectory": "python"},
+        "'icevirt[hdf5,cluster] @ git+ssh://git@host/icevirt@4f2a#subdirectory=python'",
+    ),
+    (
+        {"url": "ssh://me:secret@host/icevirt", "vcs_info": REVISION},
+        "'icevirt[hdf5,cluster] @ git+ssh://host/icevirt@4f2a'",
+    ),
 ]
 
 

@@ -68,7 +68,7 @@ def decode(message: bytes, part: int, *, file: str, number: int) -> NDArray[np.f
         if template in _OPEN_ENDED:
             again = _values(_lengthen(message, begin, end), part)
             is_cut = not np.array_equal(found, again)
-    except eccodes.CodesInternalError as error:
+    except (ValueError, eccodes.CodesInternalError) as error:
         raise ScanError(
             "ecCodes cannot read a message",
             do="Fetch the file again, or leave it out.",
@@ -94,10 +94,16 @@ def _values(message: bytes, part: int) -> NDArray[np.float64]:
 
 
 def _find_data(message: bytes, part: int) -> tuple[int, tuple[int, int]]:
-    """Return the packing of a field, and where its data section begins and ends."""
+    """Return the packing of a field, and where its data section begins and ends.
+
+    Raises:
+        ValueError: It is not there. Headers of the message may have been taken from a sidecar.
+    """
     at, template, left = 16, 0, part
     while True:
         end = at + int.from_bytes(message[at : at + 4], "big")
+        if not at + 5 <= end <= len(message) - 4:
+            raise ValueError(f"a section of {end - at} bytes")
         if message[at + 4] == 5:
             template = int.from_bytes(message[at + 9 : at + 11], "big")
         elif message[at + 4] == 7:

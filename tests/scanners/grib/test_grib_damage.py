@@ -12,6 +12,7 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, ScanError, StorageError
 from icevirt.scan import values
 from icevirt.wire.grib import check_message
+from icevirt_scanners.grib.by_eccodes import decode as stored_by_eccodes
 from icevirt_scanners.grib.headers import NEXT
 from icevirt_scanners.grib.sections import DamagedMessageError
 from long_forms import IS_LONG
@@ -239,6 +240,15 @@ def test_values_that_eccodes_stores_are_in_their_message(packing, tmp_path):
         with pytest.raises(ScanError, match=r"damaged GRIB|cannot read a message") as caught:
             scan_file(tmp_path / "a.grib2", scan_options=options)
         assert caught.value.facts["message"] == 1
+
+
+@pytest.mark.parametrize("extent", [0, 4, len(BODY)])
+def test_a_message_whose_sections_lead_nowhere_is_not_followed_for_ever(extent):
+    """A sidecar says where messages are of which no header was read."""
+    broken = put(BODY, 3, 1, extent.to_bytes(4, "big"))
+    with pytest.raises(ScanError, match="cannot read a message") as caught:
+        stored_by_eccodes(broken, 0, file="a.grib2", number=7)
+    assert caught.value.facts["message"] == 7
 
 
 def test_jpeg_2000_that_is_cut_anywhere_is_not_given_to_the_codec():

@@ -37,17 +37,42 @@ KEPT = HERE.parent / "fixtures" / "writers.zip"
 HEAD = """\
 # What programs write
 
-Find the program that wrote your files. The row says what its files hold, as h5py and netCDF4-python
-show them, and, in the last column, what to do. Each row is a run: the program wrote three small
-files, icevirt built one of them and, where they belong together along a dimension, all three.
-"equal" means that all values are those that xarray reads from the files; "xarray:" names the error
-with which xarray itself does not open them. Where an error printed a command, that command ran
-next, and the row shows it. A variable is shown as name, type(shape), and how its bytes lie; the
-four largest stand there; NetCDF-3 files show dimensions in place of lengths. Programs that count
-the first dimension fastest (MATLAB, Octave, R, Scilab, GDL, Fortran) show dimensions in the reverse
-order; their rows say which is which. "-": not tried. `icevirt info REPO` prints how to open what
-was built. Your program is not here? `icevirt plan FILE` says what a build would do, and writes
-nothing. `just writers` makes this page anew; the programs stand in `docs/writers.toml`.
+Find the program that wrote your files, and do what the last column says. `'FILES'` is the pattern
+of your files, in quotes, like `'archive/*.nc'`. `REPO` is the directory or URL that the build
+makes. The build, and later `icevirt info REPO`, print the call that opens the dataset.
+
+| your program is not in the table | what to do |
+| --- | --- |
+| MATLAB, `nccreate` and `ncwrite` | see "Octave, netcdf package", with the same functions |
+| MATLAB, `save -v7.3` | see "matio" and "hdf5storage", which write this format |
+| MATLAB, `save` without `-v7.3` | not HDF5, a build refuses it: save again with `-v7.3` |
+| IDL | see "GDL", which runs programs of IDL |
+| WRF, CMOR, other models, satellites | find a similar archive: [tried ones](archives.md) |
+| a program that writes GRIB 2 | build the GRIB files themselves: [GRIB 2](grib.md) |
+| any other | `icevirt plan 'FILES'` says what a build would do, and writes nothing |
+
+**Order of dimensions.** MATLAB, Octave, R, Scilab, IDL and Fortran count the first dimension
+fastest. icevirt, like xarray, shows their dimensions in the reverse order; the rows say which is
+which.
+
+**Names of dimensions.** Plain HDF5 files have none. Such dimensions are called `phony_dim_0` and so
+on, as in xarray; the option `--rename phony_dim_0=time` gives one a name.
+
+**Names of files.** Where nothing in the files orders them, `--labels` takes numbers or dates from
+their names, into a new dimension: `--labels 'run_{{member:d}}.h5'` for files like `run_7.h5`,
+`--labels 'grid_{{time:%Y-%m-%d}}.nc'` for files like `grid_2000-01-31.nc`. The name of the
+dimension is yours to choose. The error prints a pattern that fits your names.
+
+**Groups.** Where variables are in groups, `xr.open_datatree` opens all groups, and
+`xr.open_dataset` with `group=` opens one.
+
+**How the table was made.** Each program wrote three small files. icevirt built one of them and,
+where they belong together along a dimension, all three. "equal" means that all values are those
+that xarray reads from the files; "xarray:" names the error with which xarray itself does not open
+them. Where an error printed a command, that command ran next, and the row shows its options. "-"
+means not tried. The four largest variables are shown: name, type, shape, and chunks with filters
+("contiguous": no chunks). NetCDF-3 files show dimensions in place of lengths. `just writers` makes
+this page anew from `docs/writers.toml`.
 
 Run on {date} with icevirt {icevirt}, h5py {h5py} (HDF5 {hdf5}), netCDF4-python {netcdf4}
 (netCDF-C {netcdfc}), xarray {xarray}.
@@ -74,13 +99,13 @@ DECODING: Any = {
 PYTHONS = ("--python", f"{sys.version_info.major}.{sys.version_info.minor}")
 MOST = 4  # variables of a row
 REMEDIES = {
-    "--drop-variable": "leave out the tables that the error names, and read them with the program"
+    "--drop-variable": "this leaves out the tables that the error names; read them with the program"
     " that wrote them",
-    "--labels": "the pattern finds the number in each name, here of files like `0.h5`; a new"
-    " dimension `member` has these numbers",
-    "--concat-dim": "name the dimension along which they belong together",
-    "--on-mismatch eras": "a group for each way of packing;"
-    ' `eras="concat"` opens them as one dataset',
+    "--labels": "`{{member:d}}` stands for the number in each name, here `0{suffix}`, and the"
+    ' dataset gets a dimension `member` with these numbers; other names: "Names of files" above',
+    "--concat-dim": "this names the dimension along which the files follow one another",
+    "--on-mismatch eras": "the files are packed in different ways, so each way gets a group, and"
+    ' `eras="concat"`, in the call that the build prints, opens all as one dataset',
 }
 
 
@@ -98,6 +123,7 @@ class Writer:
     keep: bool
     along: str | None
     note: str
+    instead: str
 
     @classmethod
     def of(cls, name: str, entry: dict[str, Any]) -> Writer:
@@ -114,6 +140,7 @@ class Writer:
             keep=entry.get("keep", False),
             along=entry.get("along"),
             note=" ".join(entry.get("note", "").split()),
+            instead=entry.get("instead", ""),
         )
 
 
@@ -339,6 +366,8 @@ def build(files: list[Path], folder: Path) -> str:
         if not done.returncode:
             return f"{_compare(sorted(sources.iterdir()), folder, words)}{_after(steps)}"
         said = _first(done.stderr)
+        if said == "a task failed":  # a fault of this machine is no property of the files
+            raise RuntimeError(done.stderr[-600:])
         again = _proposed(done.stderr)
         if again is None or again == words:
             return f"refused: {said}{_after(steps)}"
@@ -452,7 +481,7 @@ def xarrays_word(files: list[Path], along: str | None) -> str:
     try:
         for each in files[:1]:
             xr.open_dataset(each).close()
-        if along is not None and not along.startswith("phony"):
+        if along is not None and not along.startswith(("phony", "member")):
             how: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
             xr.open_mfdataset(
                 files, combine="nested", concat_dim=along, combine_attrs="override", **how
@@ -480,7 +509,12 @@ def row(writer: Writer, folder: Path) -> str:
         more or "none",
         one,
         three,
-        "; ".join(filter(None, [advice(one, three), how_to_open(files[0], one), writer.note])),
+        "; ".join(
+            filter(
+                None,
+                [writer.instead or advice(one, three), how_to_open(files[0], one), writer.note],
+            )
+        ),
     ]
     clean = [" ".join(each.split()) for each in cells]
     return f"| {' | '.join(clean)} |"
@@ -503,11 +537,20 @@ def advice(one: str, three: str) -> str:
     """Return what a user with such files has to do."""
     if "refused" in one + three:
         return "store what the error names, or leave it out"
-    said = [text for option, text in REMEDIES.items() if option in one + three]
-    if said:
-        return f"add what the error prints: {'; '.join(said)}"
+    options = [each for cell in (three, one) for each in re.findall(r"with `(--[^`]*)`", cell)]
+    if options:
+        suffix = (re.search(r"\}(\.\w+)", options[0]) or [".h5"] * 2)[1]
+        said = [
+            text.format(suffix=suffix) for option, text in REMEDIES.items() if option in options[0]
+        ]
+        files = "FILE" if three == "-" else "'FILES'"
+        command = f"`icevirt build {files} REPO {options[0]}`"
+        return f"add what the error prints: {command}; {'; '.join(said)}"
     if three == "-":
-        return "one file needs no option; several were not tried: ask `icevirt plan 'FILES'`"
+        return (
+            "one file: `icevirt build FILE REPO`; several files were not tried:"
+            " `icevirt plan 'FILES'` says whether and how they combine"
+        )
     return "no option: `icevirt build 'FILES' REPO`"
 
 
@@ -526,7 +569,7 @@ def how_to_open(path: Path, one: str) -> str:
     if True not in depths:
         return ""
     which = "some of its" if False in depths else "its"
-    return f"{which} variables are in groups, so open it with `xarray.open_datatree`"
+    return f"{which} variables are in groups: open it with `xr.open_datatree`"
 
 
 def head() -> str:

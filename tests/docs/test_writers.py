@@ -28,7 +28,14 @@ def test_no_value_of_any_writer_reads_differently(row):
     one, three, advice = row.rstrip(" |").split(" | ")[-3:]
     for verdict in (one, three):
         assert re.match(r"equal|refused: |-$", verdict)
-    assert ("`--" in one + three) == advice.startswith("add what the error prints")
+    name = row[2:].partition("<br>")[0]
+    if instead := WRITERS[name].get("instead"):
+        assert advice.startswith(instead)
+    else:
+        assert ("`--" in one + three) == advice.startswith(
+            "add what the error prints: `icevirt build"
+        )
+    assert advice.endswith(WRITERS[name].get("note", ""))
 
 
 @pytest.mark.parametrize("entry", WRITERS.values(), ids=WRITERS)

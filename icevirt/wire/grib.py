@@ -103,12 +103,15 @@ async def check_values(raw: bytes, values: NDArray[Any], decode: Decode) -> None
     """Look at the values of a sound message. Raises `ValueError` if some are not in it.
 
     Where a stream of CCSDS ends early the last value is 0, as it may be in a sound field. Bytes
-    that are put behind the stream change the values of the former only.
+    that are put behind the stream change the values of the former only. With a bitmap that stands
+    for other than as many values as were read, none is left.
     """
     count, template, bits = _packing(raw, _sections(raw))
     read = values[~np.isnan(values)] if np.isnan(values.flat[-1:]).any() else values.reshape(-1)
     if template != _CCSDS or not bits or not count or (read[-1:] != 0).any():
         return
+    if not read.size:
+        raise ValueError("its data section ends early")
     for fill in (b"\xff", b"\0"):
         try:
             found = await decode(_lengthen(raw, fill * _MORE))

@@ -174,6 +174,13 @@ BROKEN = {
         change_length(large("grid_ccsds", WET), 7, -999),
         "its data section ends early",
     ),
+    **{
+        f"CCSDS with a bitmap cut by {more}": (
+            change_length(large("grid_ccsds", bitmap=True, bitsPerValue=24), 7, -more),
+            "its data section ends early",
+        )
+        for more in (40, 1500, 3000)
+    },
     "complex packing cut short": (change_length(large("grid_complex"), 7, -40), "out of bounds"),
     "a bitmap of more ones": (put(MAPPED, 6, 7, b"\xff\xf0"), "12 ones for 10 values"),
     "a bitmap of no ones": (put(MAPPED, 6, 7, b"\0\0"), "0 ones for 10 values"),

@@ -80,7 +80,7 @@ class Fix:
     """The same as words of a command, like ``("--missing", "reserve")``."""
 
     price: str
-    """What it costs or means, as a clause: ``no data is copied; one group for each encoding``."""
+    """What it costs or means, as a clause: ``nothing more is stored; one group for each encoding``."""
 
     first: str = ""
     """A command to run before the call is repeated, like ``pip install hdf5plugin``."""
@@ -151,7 +151,7 @@ class Fix:
         from icevirt.amounts import size_of
 
         stores = f"stores {size_of(self.stored)} of values" if self.stored else ""
-        copies = stores if self.stored is None or stores else "no data is copied"
+        copies = stores if self.stored is None or stores else "nothing more is stored"
         return join("; ", filter(None, (copies, self.price, str(self.loss or ""))))
 
 

@@ -72,7 +72,7 @@ def _refuse_grids(
     facts: CatalogFacts, grids: Sequence[candidates.UnlikeGrids], labels: Sequence[Fix]
 ) -> CombineError:
     """Return the error about files of several grids, which follow one another nowhere."""
-    price = "files of each grid get a group; no data is copied"
+    price = "files of each grid get a group; nothing more is stored"
     stacked = [each for each in labels if "labels" in each.arguments.get("combine_options", {})]
     groups = [together(each, fix(price, on_mismatch="eras")) for each in stacked]
     joined = candidates.along_positions(facts)

@@ -89,5 +89,5 @@ def test_a_loss_is_written_with_its_counts():
     assert (
         str(DataLoss(files=2, steps=8, bytes=5)) == "discards 2 files, 8 steps: 5 bytes of values"
     )
-    assert replace(made, loss=DataLoss(), stored=0).cost == "no data is copied; v is left out"
+    assert replace(made, loss=DataLoss(), stored=0).cost == "nothing more is stored; v is left out"
     assert replace(made, loss=None, stored=9).cost == "stores 9 bytes of values; v is left out"

@@ -80,7 +80,7 @@ class Fix:
     """The same as words of a command, like ``("--missing", "reserve")``."""
 
     price: str
-    """What it costs or means, as a clause: ``nothing more is stored; one group for each encoding``."""
+    """What it costs or means, as a clause: ``one group for each encoding``."""
 
     first: str = ""
     """A command to run before the call is repeated, like ``pip install hdf5plugin``."""

@@ -139,6 +139,29 @@ def leave_behind(
     return {**behind, **edited}
 
 
+def find_unmarked(
+    record: Mapping[str, Any], metadata: Mapping[str, Any], nodes: Mapping[str, Node]
+) -> dict[str, str]:
+    """Return the twins that the commit of a build does not mark as it has them.
+
+    Then another commit repeated the metadata of the build: what it changed is not known.
+
+    Args:
+        record: Of the build.
+        metadata: Of the snapshot that holds the record.
+        nodes: Of that snapshot, by path.
+    """
+    marks, edited = marks_in(metadata), record.get("edited", {})
+    found = {}
+    for path, of in _pairs_in(record):
+        twin, variable = nodes.get(path), nodes.get(of)
+        if path in edited or not isinstance(twin, ArrayNode) or not isinstance(variable, ArrayNode):
+            continue
+        if marks.get(path) != digest_of_twin(variable, twin):
+            found[path] = BEHIND
+    return found
+
+
 def mark_twins(
     records: Iterable[Mapping[str, Any]], before: Mapping[str, Any], nodes: Sequence[Node]
 ) -> JSONObject:

@@ -174,6 +174,25 @@ def test_another_array_in_the_place_of_one_is_never_called_in_step(archive, vari
             np.testing.assert_array_equal(own["packed"][point], auto["packed"][point])
 
 
+@pytest.mark.parametrize("how", ["commit", "amend"])
+@pytest.mark.parametrize("client", ["icevirt", "official"])
+def test_who_repeats_the_metadata_of_a_build_calls_no_twin_in_step(archive, client, how):
+    if client == "official":
+        repo = official(archive.repo)
+    else:
+        access = [str(archive.folder)]
+        repo = icevirt.Repository.open(archive.repo, authorize_virtual_chunk_access=access)
+    metadata = next(iter(repo.ancestry(branch="main"))).metadata
+    session = repo.writable_session("main")
+    zarr.open_group(session.store)["packed"][0, 0, 0] = 77
+    getattr(session, how)("theirs", metadata=metadata)
+    for step in (append, append, update):
+        with archive.open("own") as own, archive.open("auto") as auto:
+            series = own["packed"][:, 0, 0].values
+            np.testing.assert_array_equal(series, auto["packed"][:, 0, 0].values)
+        step(archive)
+
+
 def test_a_twin_stays_in_step_where_manifests_are_joined_or_files_move(archive):
     for step in (join, relocate):
         step(archive)

@@ -103,8 +103,8 @@ class Run(Driver):
         """Return when things of a kind were done in this run, and which: [(seconds, what)]."""
         with self._log.open() as log:
             log.seek(self._from)
-            lines = [line.split() for line in log if line.endswith("\n")]
-        return [(float(at) - self.began, what) for at, of, what in lines if of == kind]
+            lines = [line.split(maxsplit=2) for line in log if line.endswith("\n")]
+        return [(float(at) - self.began, what.rstrip()) for at, of, what in lines if of == kind]
 
     def moments(self):
         """Return when each moment began that the run came to, in order."""

@@ -30,7 +30,7 @@ from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.planning.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.schedule.write_tasks import bundle, few_drafts
-from icevirt.planning.twins import leave_behind
+from icevirt.planning.twins import find_unmarked, leave_behind
 from icevirt.repo.assets import Assets
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.source_values import Reading
@@ -155,6 +155,9 @@ def look_at_others(
     if job.last.id != job.target.tip or isinstance(job.last, RecordedBuild):
         changed = _find_edited(job, plan)
         edited = leave_behind(job.record, {**edited, **changed}, changed)
+    else:
+        nodes = {node.path: node for node in job.tip.nodes}
+        edited |= find_unmarked(job.record, job.last.metadata, nodes)
     return notes, edited
 
 
@@ -194,7 +197,10 @@ def _find_edited(job: Appending, plan: BuildPlan) -> dict[str, str]:
     arrays = {array.path: job.tip.node(array.path).user_data for array in plan.arrays}
     groups, last = plan.groups, job.last
     undone = find_undone(job.target, last, job.tip, claim, groups=groups, arrays=arrays)
-    return {each.path: each.what for each in undone if each.path in arrays}
+    found = {each.path: each.what for each in undone if each.path in arrays}
+    if not isinstance(last, RecordedBuild):
+        found |= find_unmarked(job.record, last.metadata, claim.made)
+    return found
 
 
 def collect_added(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedChunks:

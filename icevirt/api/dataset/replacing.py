@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from icevirt.api.dataset.records import describe_record, provenance_of
+from icevirt.api.dataset.records import RecordedBuild, describe_record, provenance_of
 from icevirt.api.dataset.target import Target, origin_of
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import OTHERS, PlanChange, PlanDifference
@@ -25,7 +25,7 @@ from icevirt.planning.edits.file_edits import read_recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.planning.remedies import build_fix
 from icevirt.planning.stored_form import forms_of
-from icevirt.planning.twins import leave_behind
+from icevirt.planning.twins import find_unmarked, leave_behind
 from icevirt.repo.history.walks import last_changes
 from icevirt.repo.reader import has_same_values
 from icevirt.storage.protocol import Storage
@@ -277,6 +277,8 @@ class Carried:
         before = provenance_of(last, target.group) or {}
         changed = [path for path, what in edited.items() if what != claim.edited.get(path)]
         edited = leave_behind(before, edited, changed)
+        if not isinstance(last, RecordedBuild):
+            edited = {**find_unmarked(before, last.metadata, claim.made), **edited}
         kept = dict(find_kept(base, {path: claim.attributes(path) for path in groups}))
         record = carry_record(last, before, kept=kept, edited=edited)
         ends = {"tail": before["tail"]} if "tail" in before else {}

@@ -195,6 +195,7 @@ class SessionCommit:
             written=written,
             chunks={node: table.index for node, table in self.staging.tables().items()},
             metadata=self.metadata,
+            is_of_dataset=False,
         )
 
 

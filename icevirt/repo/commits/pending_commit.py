@@ -50,6 +50,7 @@ class PendingCommit:
     """Arrays that count as changed, whose chunks are too many to be listed."""
     metadata: JSONObject = field(default_factory=dict)
     records: Sequence[Mapping[str, Any]] = ()  # of datasets, beside those in the metadata
+    is_of_dataset: bool = True  # else what the metadata repeat of a build says nothing of twins
 
     def put(self, head: RepoInfoFile, assets: Assets, held: HeldObjects) -> tuple[Snapshot, Edit]:
         """Write log and snapshot, or hold them; return the edit that makes them visible.
@@ -102,7 +103,7 @@ class PendingCommit:
         from icevirt.planning.records import records_of
         from icevirt.planning.twins import mark_twins
 
-        records = (*records_of(self.metadata), *self.records)
+        records = (*records_of(self.metadata), *self.records) if self.is_of_dataset else ()
         return {**self.metadata, **mark_twins(records, self.base.metadata, self.nodes)}
 
     def move_onto(self, tip: Snapshot) -> PendingCommit:

@@ -119,6 +119,7 @@ class ReferenceCommit:
             chunks=chunks,
             touched=frozenset(ids & there if too_many else ()),
             metadata=self.metadata,
+            is_of_dataset=False,
         )
 
     def _refuse_touched(

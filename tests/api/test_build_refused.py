@@ -254,11 +254,12 @@ def test_a_file_that_changes_after_the_build_is_an_error_on_reading(days, repo_p
         dataset.packed.load()
 
 
-def test_reading_without_authorisation_says_what_to_pass(days, repo_path):
-    """The message holds the argument."""
+def test_reading_without_authorisation_says_what_to_pass(days, repo_path, tmp_path, monkeypatch):
+    """The message holds the argument, for everybody but who built it."""
     import xarray as xr
 
     report = icevirt.build(days, repo_path, concat_dim="time")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     with pytest.raises(errors.UnauthorizedError) as caught:
         xr.open_dataset(repo_path, engine="icevirt").packed.load()
     assert f'authorize_virtual_chunk_access=["{report.containers[0]}"]' in str(caught.value)

@@ -118,6 +118,7 @@ def ids():
     log.setLevel(before)
 
 
+@pytest.mark.usefixtures("part_of_each_file")
 def test_a_build_that_is_cancelled_says_so_and_the_next_goes_on(spark, mine, tmp_path, ids):
     days = write_days(tmp_path / "in", 4)
     note = Path(f"{days[-1]}.wait")

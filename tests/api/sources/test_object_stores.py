@@ -243,6 +243,7 @@ def test_a_store_that_stays_away_is_named_and_the_next_run_goes_on(bucket, stage
     assert not list(below(bucket.direct, "repo").icevirt().list("icevirt/builds"))
 
 
+@pytest.mark.usefixtures("part_of_each_file")
 def test_a_committed_build_succeeds_though_its_work_cannot_be_removed(bucket, monkeypatch):
     monkeypatch.setattr(retry, "TOTAL", 0.3)
     method, target = STAGES["end"]

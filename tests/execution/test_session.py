@@ -24,7 +24,7 @@ def stage(batches):
     for batch in batches:
         yield batch
 
-with executor_of() as executor:
+with executor_of("spark") as executor:
     spark = executor.session
     rows = len(spark.range(0, 10, 1, 2).mapInArrow(stage, "id long").collect())
     master = spark.conf.get("spark.master")
@@ -81,7 +81,7 @@ def kill_jvm(executor):
     proc.wait()
 
 try:
-    with executor_of() as spark:
+    with executor_of("spark") as spark:
         print(spark.run(str, [1, 2]))
         kill_jvm(spark)
         try:
@@ -91,7 +91,7 @@ try:
         spark.run(str, [1])
 except SparkJobError as error:
     print(error)
-with executor_of() as spark:
+with executor_of("spark") as spark:
     print(spark.run(str, [3, 4]))
     kill_jvm(spark)
     try:

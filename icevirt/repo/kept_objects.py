@@ -9,18 +9,27 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from icevirt.repo.made_here import identify
 from icevirt.repo.manifest_lookup import Cache
-from icevirt.storage.protocol import Below
+from icevirt.storage.protocol import Below, Storage
 
 _LIMIT = 32 << 20  # bytes of one repository
 _LARGEST = _LIMIT // 8
 _REPOSITORIES = 8
 
 
+def cache_of(storage: Storage) -> Cache:
+    """Return what is kept of a storage's objects, in this process.
+
+    A bucket of the same name on another server has others.
+    """
+    if isinstance(storage, Below):
+        return _cache(f"{identify(storage.storage)} {storage.prefix}")
+    return _cache(identify(storage))
+
+
 @lru_cache(_REPOSITORIES)
-def cache_of(url: str) -> Cache:
-    """Return what is kept of the objects below a URL, in this process."""
-    del url
+def _cache(_whose: str) -> Cache:
     return Cache(_LIMIT)
 
 
@@ -29,16 +38,16 @@ class KeptObjects(Below):
 
     def get(self, path: str) -> bytes:
         """Return the whole object. Raises ``ObjectNotFoundError``."""
-        found: bytes | None = cache_of(self.url).find(path)
+        found: bytes | None = cache_of(self).find(path)
         return self._keep(path, super().get(path)) if found is None else found
 
     def get_range(self, path: str, *, offset: int, length: int) -> bytes:
         """Return exactly ``length`` bytes; see `Storage.get_range`."""
-        whole: bytes | None = cache_of(self.url).find(path)
+        whole: bytes | None = cache_of(self).find(path)
         if whole is not None and offset + length <= len(whole):
             return whole[offset : offset + length]
         key = (path, offset, length)
-        found: bytes | None = cache_of(self.url).find(key)
+        found: bytes | None = cache_of(self).find(key)
         if found is None:
             found = self._keep(key, super().get_range(path, offset=offset, length=length))
         return found
@@ -50,5 +59,5 @@ class KeptObjects(Below):
 
     def _keep(self, key: object, raw: bytes) -> bytes:
         if len(raw) <= _LARGEST:
-            cache_of(self.url).put(key, raw, len(raw))
+            cache_of(self).put(key, raw, len(raw))
         return raw

@@ -104,7 +104,7 @@ def test_what_an_append_asks_for_does_not_follow_the_size_of_the_dataset(who, tm
         flat(days[first], repo)
         asked.clear()
         if is_another:
-            kept_objects.cache_of.cache_clear()
+            kept_objects._cache.cache_clear()
         flat(days[first + 1], repo)
         found.append(dict(asked))
     lists = [{key for key in each if key[1] == "icevirt/listings"} for each in found]
@@ -121,7 +121,7 @@ def test_what_an_append_asks_for_does_not_follow_the_size_of_the_dataset(who, tm
     read = {path for call, path in asked if call.startswith("get")}
     assert is_another or not read  # beside `repo`
     asked.clear()
-    kept_objects.cache_of.cache_clear()
+    kept_objects._cache.cache_clear()
     assert icevirt.append(days, repo).already_built
     assert {path for _, path in asked} == {"icevirt/tails", "icevirt/known", "icevirt/excluded"}
 

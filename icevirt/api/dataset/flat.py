@@ -169,7 +169,7 @@ def _begin(
     with clock.phase("list"):
         borrowed = borrow(request, new, scratch) if scanned_before else frozenset[str]()
     encoding = ManifestEncoding.of_config(target.config.document)
-    kept = cache_of(target.storage.url)
+    kept = cache_of(target.storage)
     assets = Assets(target.storage, manifests=encoding, compares=True, cache=kept)
     with Threads(_AT_ONCE, "icevirt-append") as pool:
         reads = ManifestReads(assets, pool, kept)

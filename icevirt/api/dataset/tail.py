@@ -100,7 +100,7 @@ def write_tail(storage: Storage, state: TailState) -> str:
 
 def keep_tail(storage: Storage, name: str, state: TailState, size: int) -> None:
     """Keep a state that was just written for the next append of this process."""
-    cache_of(storage.url).put(path_of_tail(name), state, 4 * size)
+    cache_of(storage).put(path_of_tail(name), state, 4 * size)
 
 
 def path_of_tail(name: str) -> str:
@@ -116,7 +116,7 @@ def name_of(raw: bytes) -> str:
 def tail_of(storage: Storage, record: Mapping[str, Any]) -> TailState | None:
     """Return the state that the record of a build names; None where there is none to be used."""
     name = str(record.get("tail", ""))
-    state: TailState | None = cache_of(storage.url).find(path_of_tail(name))
+    state: TailState | None = cache_of(storage).find(path_of_tail(name))
     try:
         state = state or read_tail(storage, name)
     except FormatError:

@@ -14,7 +14,6 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt import threads
 from icevirt.connect import retry
 from icevirt.errors import IcevirtError, StaleReferenceError, UnauthorizedError
 from icevirt.objects import web_client as client
@@ -93,7 +92,6 @@ def server(module_server):
     module_server.answers.clear()
     module_server.requests.clear()
     retry.SERVERS.clear()  # a test before may have left one that is taken for down
-    threads._is_failed.clear()
     return module_server
 
 

@@ -212,7 +212,7 @@ def test_a_damaged_manifest_is_not_written_again_under_another_name(archive, aga
         refused.add(caught.value.what)
         if "do not agree with its name" in caught.value.what:
             break
-    kept_objects.cache_of.cache_clear()  # this process wrote the manifest, and would not read it
+    kept_objects._cache.cache_clear()  # this process wrote the manifest, and would not read it
     with pytest.raises(FormatError, match="do not agree with its name"):
         again(archive)
     assert archive.tip == tip

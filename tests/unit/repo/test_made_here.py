@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from icevirt.repo.kept_objects import cache_of
 from icevirt.repo.made_here import (
     identify,
     is_remembered,
@@ -15,6 +16,7 @@ from icevirt.repo.made_here import (
 )
 from icevirt.storage.constructors import s3_storage
 from icevirt.storage.object_store import http_storage
+from icevirt.storage.protocol import Below
 
 
 @pytest.fixture
@@ -65,6 +67,9 @@ def test_a_bucket_of_the_same_name_on_another_server_is_another_one(state):
     assert own_or(None, identify(mine)) == ("file:///home/me/",)
     assert own_or(None, identify(theirs)) is None
     assert not is_remembered(identify(theirs), "d1")
+    assert cache_of(mine) is cache_of(mine)
+    assert cache_of(mine) is not cache_of(theirs)
+    assert cache_of(Below(mine, "icevirt/")) is not cache_of(Below(theirs, "icevirt/"))
     web = http_storage("https://host/repo/")
     assert identify(web) == web.url
 

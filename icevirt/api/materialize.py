@@ -279,7 +279,7 @@ def _refuse_twin(node: ArrayNode, dataset: StoredIn | None) -> None:
 
 
 def _refuse_full(storage: Storage, needed: int, path: str) -> None:
-    """Refuse to fill a disk, as far as that can be told before.
+    """Refuse to store more than a local disk has space for.
 
     Raises:
         StorageError: It has less space than the chunks have bytes in their files.

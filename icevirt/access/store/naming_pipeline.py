@@ -37,7 +37,7 @@ _ZARRS = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}
 _PAUSES = 0.0005, 0.02  # the first and the longest, in seconds, of those who wait for a turn
 
 _turns: WeakValueDictionary[tuple[int, str], threading.Lock] = WeakValueDictionary()
-"""A lock for each chunk that somebody is writing, or waits to write, by session and path."""
+"""Locks of the chunks that threads write or wait to write, by session and path."""
 _guard = threading.Lock()
 
 

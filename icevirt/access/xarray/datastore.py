@@ -92,7 +92,7 @@ class IcevirtDataStore(AbstractDataStore):
         store: The zarr store that values are read from.
         snapshot: The version of the repository that the store shows.
         group: Path of the group.
-        layout: What becomes of twins.
+        layout: As for `IcevirtBackendEntrypoint.open_dataset`.
 
     Raises:
         NodeNotFoundError: There is no such group.
@@ -311,7 +311,7 @@ class LazyArray(BackendArray):
         return is_far and self.dtype.kind in "biuf" and 0 < size <= _AHEAD
 
     def read_ahead(self) -> None:
-        """Read all values; what goes wrong is told when they are asked for."""
+        """Read all values. An error is raised later, when somebody asks for the values."""
         with suppress(Exception):
             self._read = self._array.oindex((slice(None),))
 

@@ -230,9 +230,9 @@ def combine_facts(
         )
         if isinstance(found, CatalogFacts):
             _refuse_stored(found, is_referenced)
-            # what lies beside is described as files have it
+            # other variables are described as files have them
             told = say_alike(with_scalars_as_steps(found, dimensions), facts.alike)
-            return with_equal_meaning(told, dimensions)  # what lies beside may add variables
+            return with_equal_meaning(told, dimensions)  # which may add variables
         _take_facts(executor, job, facts, found)
     raise BuildError(
         "facts that were just taken from files are not in the catalog",

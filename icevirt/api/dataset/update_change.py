@@ -127,7 +127,11 @@ def follow(call: UpdateCall, dataset: Dataset) -> Followed:
 
 
 def options_of(call: UpdateCall, dataset: Dataset, how: Followed) -> Continued:
-    """Return the options of the dataset, with those of the recipe. Raises `InvalidInputError`."""
+    """Return the options that the last build recorded, changed by the recipe.
+
+    Raises:
+        InvalidInputError: They contradict one another.
+    """
     return continue_options(
         call.storage, dataset.record, concat_dim=how.concat_dim, takes_options=True, **how.options
     )

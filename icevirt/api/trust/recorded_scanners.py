@@ -57,7 +57,7 @@ def find_scanner(storage: Storage, record: Mapping[str, Any]) -> str | None:
 
 
 def recorded_scanner(record: Mapping[str, Any]) -> str:
-    """Return the scanner's name in a record; nobody has checked it yet."""
+    """Return the name of the scanner in a record, unchecked."""
     scan = record.get("scan")
     name = scan.get("scanner") if isinstance(scan, Mapping) else None
     return name if isinstance(name, str) else ""

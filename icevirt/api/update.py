@@ -20,20 +20,17 @@ from uuid import uuid4
 
 from icevirt.api.choices import apart, check_group, share
 from icevirt.api.dataset.differences import (
+    UpdateCall,
+    Vanished,
+    follow,
+    look,
     rules_of,
     seconds_of,
 )
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.api.dataset.records import digest_of
 from icevirt.api.dataset.transaction import ExecutorStarter, is_overtaken, until_alone
-from icevirt.api.dataset.update_change import (
-    DatasetUpdate,
-    UpdateCall,
-    Vanished,
-    follow,
-    look,
-    report_nothing,
-)
+from icevirt.api.dataset.update_change import DatasetUpdate, report_nothing
 from icevirt.api.dataset.variables import VariablesUpdate
 from icevirt.api.events import Clock, long_running
 from icevirt.api.finish import add_notes

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from icevirt.amounts import plural
 from icevirt.api.dataset import left_out
 from icevirt.api.dataset.change import Dataset, DatasetChange, Request
 from icevirt.api.dataset.differences import (
     Relisted,
-    apply_rules,
-    count_rescanned,
+    UpdateCall,
+    Vanished,
     find_superseded,
     is_named,
-    list_again,
+    list_and_compare,
+    look,
+    options_of,
     refuse_many,
-    young,
 )
-from icevirt.api.dataset.files_held import FileDifferences, compare
+from icevirt.api.dataset.files_held import FileDifferences
 from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
-from icevirt.api.dataset.recipes import Followed, choose
+from icevirt.api.dataset.recipes import Followed
 from icevirt.api.dataset.records import TRIED
 from icevirt.api.dataset.replacing import OF_OTHERS
 from icevirt.api.dataset.reports import facts_of, report_unchanged
@@ -46,7 +45,6 @@ from icevirt.api.dataset.trial import (
 from icevirt.api.dataset.writing import commit_held
 from icevirt.api.events import Clock, tell_committed
 from icevirt.api.finish import SnapshotVerification
-from icevirt.api.recorded import Continued, continue_options
 from icevirt.api.trust.readable_places import remark_on_elsewhere
 from icevirt.archive.reports.build import OTHERS, BuildReport
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
@@ -56,121 +54,11 @@ from icevirt.execution.executor import Executor
 from icevirt.model.json import JSON
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.remedies import of_arguments
-from icevirt.remedy_notation import write_code, write_remedy
-from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
 
 type _Held = tuple[FileHeldBack, ...]
 
-type Vanished = Literal["refuse", "missing", "remove"]
-
 _SHOWN = 5  # files in a message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateCall:
-    """What the caller asked for."""
-
-    storage: Storage
-    catalog: Storage
-    group: str
-    branch: str
-    recipe: str | os.PathLike[str] | None = None
-    trusted: str | None = None
-    authorize: tuple[str, ...] = ()
-    since: str = ""
-    settle: float = 0.0  # seconds
-    vanished: Vanished = "refuse"
-    max_vanished: int | str | None = None
-    rules: Mapping[str, str] = field(default_factory=dict)
-    rescan: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    drop_others: bool = False
-    dry_run: bool = False
-    message: str | None = None
-    access: Mapping[str, Any] = field(default_factory=dict)
-
-
-def look(call: UpdateCall) -> Dataset:
-    """Return the dataset that is to be updated.
-
-    Raises:
-        InvalidInputError: No build made it.
-        RepositoryNotFoundError: Nor is there a repository.
-    """
-    found = Dataset.look(call.storage, branch=call.branch, group=call.group, catalog=call.catalog)
-    if not found.record:
-        RepoInfoFile(call.storage).read()
-        raise InvalidInputError(
-            "no build made this group, so there is nothing to update",
-            do=write_remedy(
-                "Build it once: ", write_code(*["icevirt build SOURCES REPO"] * 2), "."
-            ),
-            repo=call.storage.url,
-            group=call.group,
-            branch=call.branch,
-        )
-    return found
-
-
-def follow(call: UpdateCall, dataset: Dataset) -> Followed:
-    """Return the recipe that a call goes by. Raises as `recipes.choose`."""
-    return choose(
-        call.storage,
-        dataset.record,
-        group=call.group,
-        recipe=call.recipe,
-        trusted=call.trusted,
-        authorize=call.authorize,
-    )
-
-
-def options_of(call: UpdateCall, dataset: Dataset, how: Followed) -> Continued:
-    """Return the options that the last build recorded, changed by the recipe.
-
-    Raises:
-        InvalidInputError: They contradict one another.
-    """
-    return continue_options(
-        call.storage, dataset.record, concat_dim=how.concat_dim, takes_options=True, **how.options
-    )
-
-
-def list_and_compare(
-    call: UpdateCall,
-    dataset: Dataset,
-    how: Followed,
-    options: Continued,
-    unsettled: frozenset[str] = frozenset(),
-) -> tuple[Relisted, FileDifferences]:
-    """List the sources of a dataset again, and compare them with its files.
-
-    Raises:
-        InvalidInputError: Files lie elsewhere than was named.
-    """
-    held = {file.url: file for file in dataset.listing.files}
-    relisted = list_again(
-        call.storage,
-        how.sources,
-        held,
-        places=how.places,
-        is_trusted=how.is_trusted,
-        since=call.since,
-        asset=options.choices.scan.asset,
-    )
-    is_young = young(time.time_ns(), call.settle)
-    found = compare(
-        relisted.files.values(),
-        held,
-        gone=relisted.gone,
-        bad=dataset.bad,
-        absent=dataset.absent,
-        excluded=dataset.excluded,
-        is_young=lambda file: file.url in unsettled or is_young(file),
-    )
-    found = apply_rules(found, held, dataset.bad | dataset.absent, call.rules)
-    return relisted, count_rescanned(found, relisted.files, held, call.rescan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

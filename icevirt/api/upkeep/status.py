@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.eras import of_all_eras
-from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
-from icevirt.api.dataset.left_out import read_held
-from icevirt.api.dataset.records import concat_dims, provenance_of
-from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.update_change import (
+from icevirt.api.dataset.differences import (
     UpdateCall,
     follow,
     list_and_compare,
     look,
     options_of,
 )
+from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
+from icevirt.api.dataset.left_out import read_held
+from icevirt.api.dataset.records import concat_dims, provenance_of
+from icevirt.api.dataset.target import Target
 from icevirt.api.upkeep.own_objects import work_folders
 from icevirt.archive.reports.upkeep import RepositoryStatus
 from icevirt.catalog.listings import pieces_of

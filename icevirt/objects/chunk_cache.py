@@ -235,7 +235,7 @@ def _open_again(directory: str, size: int | str) -> ChunkCache | None:
     """Open a cache in a process that readers were sent to; None where it has no such place."""
     try:
         return ChunkCache(directory, size)
-    except InvalidInputError as error:
+    except (InvalidInputError, UnauthorizedError) as error:
         warnings.warn(f"chunks are read without a cache: {error}", ChunkCacheWarning, stacklevel=2)
         return None
 

@@ -467,3 +467,11 @@ def test_a_dataset_goes_to_other_processes_with_its_cache(made, trusted, tmp_pat
     read, asked = requests_of(trusted, lambda: sent["v"].values)
     np.testing.assert_array_equal(read, VALUES)
     assert (asked, sent.icevirt.chunk_cache.hits) == (0, CHUNKS)
+
+
+def test_where_the_directory_is_no_place_for_one_chunks_are_read_without(tmp_path):
+    """As on another machine, where a folder of the same name may belong to somebody else."""
+    sent = pickle.dumps(ChunkCache(tmp_path / "cache", "2MiB"))
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.warns(ChunkCacheWarning, match="read without a cache: others can write"):
+        assert pickle.loads(sent) is None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
+from icevirt.amounts import parse_size
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.dataset.records import identity_of, options_of
 from icevirt.api.editing import Edits
@@ -113,6 +114,7 @@ class Choices:
             pad=pad,
             rename=edits.choose_for_scan((*self.dimensions, *pad)),
             tolerant=edits.add_names_before(self.tolerance),
+            most_together=parse_size(self.combine.split_contiguous or 0),
         )
 
     @property

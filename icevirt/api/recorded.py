@@ -47,6 +47,7 @@ _OF_COMBINING = frozenset(
         "pad",
         "rebase_indices",
         "spacing",
+        "split_contiguous",
         "tolerance",
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from functools import lru_cache
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ import numpy as np
 from icevirt.model.json import JSON
 
 STEP = 512  # bytes of a step along the concatenated dimension that is worth a chunk of its own
+LONGEST_RUN = 16 * 1024 * 1024  # bytes of a piece into which scans split uncompressed blocks
 SMALL = 1024 * 1024  # bytes up to which values that join badly are stored, and join at any length
 _FEW = 4  # values at a step of the concatenated dimension, like the bounds of a time or a place
+_FAR = 64  # how many times smaller than asked pieces may get if there is no better divisor
 _POINTER = 8  # bytes of a value of variable length
 
 
@@ -85,15 +87,35 @@ def _itemsize(name: str) -> int:
         return _POINTER
 
 
-def cut_along(chunk: tuple[int, ...], axes: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def cut_along(
+    chunk: tuple[int, ...], axes: tuple[int, ...], itemsize: int, most: int = 0
+) -> tuple[int, ...]:
     """Return the chunks of contiguous values, cut to single steps of a joined first axis.
 
-    Steps of less than `STEP` bytes stay together. Chunks of contiguous values are runs of the
-    file, so that these are runs too.
+    Steps of less than `STEP` bytes stay together. With ``most``, whole steps of the first axis stay
+    together up to this many bytes, joined or not. Chunks of contiguous values are runs of the file,
+    so that these are runs too.
     """
-    if 0 in axes and min(axes) == 0 and chunk[0] > 1 and prod(chunk[1:]) * itemsize >= STEP:
-        return (1, *chunk[1:])
-    return chunk
+    step = prod(chunk[1:]) * itemsize
+    if most and chunk:
+        return (find_edge(chunk[0], most // max(step, 1)), *chunk[1:])
+    return (1, *chunk[1:]) if 0 in axes and step >= STEP else chunk
+
+
+def find_edge(length: int, most: int) -> int:
+    """Return the largest divisor of ``length`` that is at most ``most``.
+
+    Where that is far below, and another divisor is not as far above, return that.
+    """
+    if length <= most:
+        return length
+    most = max(most, 1)
+    low = np.arange(1, min(isqrt(length), most) + 1)
+    low = low[length % low == 0]
+    divisors = np.concatenate([low, length // low])
+    below = int(divisors[divisors <= most].max(initial=1))
+    above = int(divisors[divisors > most].min(initial=length))
+    return below if below * _FAR >= most or most * most <= above * below else above
 
 
 def joins_badly(

@@ -26,6 +26,7 @@ from typing import (
     get_type_hints,
 )
 
+from icevirt.amounts import parse_size, size_of
 from icevirt.errors import InvalidInputError
 from icevirt.remedy_notation import flag_of
 
@@ -238,6 +239,21 @@ def count(given: Any) -> int | None:
     if not is_whole or given < 0:
         raise InvalidInputError("must be an integer of 0 or more", do="Correct it.", given=given)
     return int(given)
+
+
+def size(given: Any, least: int, most: int) -> int | str | None:
+    """Return a number of bytes, or a text that says one, as it is, or None.
+
+    Raises:
+        InvalidInputError: It is neither, or not within the limits.
+    """
+    if given is not None and not least <= parse_size(given) <= most:
+        limits = "above 0" if least == 1 else f"from {size_of(least)} to {size_of(most)}"
+        raise InvalidInputError(
+            f"not a number of bytes {limits}", do='Pass a number of bytes, or text like "1MiB".'
+        )
+    held: int | str | None = given
+    return held
 
 
 def mapping(given: Any) -> dict[str, Any] | None:

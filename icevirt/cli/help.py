@@ -91,7 +91,14 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "Combining": (
         *("--concat-dim", "--combine", "--labels", "--data-vars", "--spacing", "--tolerance"),
-        *("--combine-attrs", "--rename", "--attr", "--preprocess", "--chunk-grid"),
+        *(
+            "--combine-attrs",
+            "--rename",
+            "--attr",
+            "--preprocess",
+            "--chunk-grid",
+            "--split-contiguous",
+        ),
     ),
     "Where files differ": (
         *("--missing", "--duplicates", "--on-mismatch", "--pad", "--float-variable"),

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from icevirt.amounts import parse_size
-from icevirt.archive.options import Names, Option, Options, count
+from icevirt.archive.options import Names, Option, Options, count, size
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import GridUse, PolicyLike, SidecarUse, rules_of
@@ -89,13 +89,8 @@ def _seconds(given: Any) -> float | None:
     return None if given is None else float(given)
 
 
-def _size(given: Any) -> int | str | None:
-    if given is not None and not 0 < parse_size(given) < 1 << 63:
-        raise InvalidInputError(
-            "not a number of bytes above 0", do='Pass a number of bytes, or text like "4GiB".'
-        )
-    held: int | str | None = given
-    return held
+def _memory(given: Any) -> int | str | None:
+    return size(given, 1, (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -153,7 +148,7 @@ class ScanOptions(Options):
             "Memory that the scan of one file may take beside what its process has, by default"
             " 4GiB: bytes, or text with a unit. A file that needs more is bad (oom) until a scan"
             " gives it more.",
-            _size,
+            _memory,
         ),
     ] = None
     scanner: Annotated[

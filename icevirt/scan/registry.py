@@ -21,12 +21,13 @@ import numpy as np
 
 from icevirt.archive.blocks.cutting import cut
 from icevirt.archive.blocks.packing import Block
-from icevirt.archive.joining import Fact, cut_along, itemsize_of
+from icevirt.archive.joining import Fact, itemsize_of
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.installation import install_command
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.planning.combine.hints import Recorded
 from icevirt.planning.schedule.balance_scans import share_of
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.scan.contract import ByteSource, Divisible, Oracle, Scanner, ScannerOptions, enforce
@@ -332,8 +333,7 @@ def _cut(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
     if array.whole or not array.contiguous:
         return array
     size = itemsize_of(array.data_type)
-    axes = options.find_joined_axes(array.dimension_names)
-    edges = cut_along(array.chunk_shape, axes, size)
+    edges = options.cut(Recorded.of(array.path, array.shape, array.chunk_shape, array))
     if edges == array.chunk_shape:
         return array
     table = array.references

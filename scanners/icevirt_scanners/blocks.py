@@ -6,17 +6,16 @@ into one dataset.
 
 from __future__ import annotations
 
-from math import isqrt, prod
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.joining import LONGEST_RUN, find_edge
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt_scanners.context import ScanContext
 
-SPLIT = 16 * 1024 * 1024  # uncompressed blocks are split into chunks of at most this
-_FAR = 64  # how many times smaller than that chunks may get if there is no better divisor
 _LAST_CHUNK = 2**32 - 1
 LARGE = 128 * 1024 * 1024
 """Bytes of a chunk beyond which it becomes a finding."""
@@ -71,7 +70,9 @@ def check_inside(
         )
 
 
-def grid_of_block(shape: tuple[int, ...], itemsize: int, *, limit: int = SPLIT) -> tuple[int, ...]:
+def grid_of_block(
+    shape: tuple[int, ...], itemsize: int, *, limit: int = LONGEST_RUN
+) -> tuple[int, ...]:
     """Return the chunk shape into which a contiguous block is split.
 
     Every chunk is a contiguous run of the block: the leading axes have edge 1, one axis a divisor
@@ -84,24 +85,9 @@ def grid_of_block(shape: tuple[int, ...], itemsize: int, *, limit: int = SPLIT) 
     for axis, length in enumerate(whole):
         row = prod(whole[axis + 1 :]) * itemsize
         if row <= limit:
-            return (*edges, _divisor(length, limit // max(row, 1)), *whole[axis + 1 :])
+            return (*edges, find_edge(length, limit // max(row, 1)), *whole[axis + 1 :])
         edges.append(1)
     return tuple(edges)
-
-
-def _divisor(length: int, most: int) -> int:
-    """Return the largest divisor of ``length`` that is at most ``most``.
-
-    Where that is far below, and another divisor is not as far above, return that.
-    """
-    if length <= most:
-        return length
-    low = np.arange(1, max(min(isqrt(length), most), 1) + 1)
-    low = low[length % low == 0]
-    divisors = np.concatenate([low, length // low])
-    below = int(divisors[divisors <= most].max(initial=1))
-    above = int(divisors[divisors > most].min())
-    return below if below * _FAR >= most or most * most <= above * below else above
 
 
 def block_chunks(

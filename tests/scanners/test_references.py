@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
-from icevirt.archive.joining import cut_along
+from icevirt.archive.joining import LONGEST_RUN, cut_along
 from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ScannerOptions
-from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
+from icevirt_scanners.blocks import block_chunks, grid_of_block
 from icevirt_scanners.hdf5 import libhdf5_values, representation
 from icevirt_scanners.hdf5.chunked import read_index
 from scanners.materialise import materialise
@@ -40,10 +40,10 @@ def test_a_block_is_split_into_readable_chunks(shape, itemsize, axis, grid):
     assert cut_along(grid_of_block(shape, itemsize), axes, itemsize) == grid
 
 
-@given(SHAPES, st.integers(1, 500), st.sampled_from([None, 0]))
-def test_chunks_of_a_block_tile_it_in_order(shape, limit, axis):
+@given(SHAPES, st.integers(1, 500), st.sampled_from([None, 0]), st.sampled_from([0, 7, 100]))
+def test_chunks_of_a_block_tile_it_in_order(shape, limit, axis, most):
     whole = grid_of_block(shape, 2, limit=limit)
-    grid = cut_along(whole, () if axis is None or not shape else (axis,), 2)
+    grid = cut_along(whole, () if axis is None or not shape else (axis,), 2, most)
     index, offset, length = block_chunks(shape, grid, 2, 100)
     assert all(n % edge == 0 for n, edge in zip(shape, grid, strict=True))
     assert length.sum() == 2 * prod(shape)
@@ -57,8 +57,8 @@ def test_chunks_of_a_block_tile_it_in_order(shape, limit, axis):
 
 
 def test_no_block_is_larger_than_16_mib():
-    assert SPLIT == 16 * MIB
-    assert prod(grid_of_block((7, 5000, 5000), 4)) * 4 <= SPLIT
+    assert LONGEST_RUN == 16 * MIB
+    assert prod(grid_of_block((7, 5000, 5000), 4)) * 4 <= LONGEST_RUN
 
 
 def monthly(path, days, *, chunks=None):

@@ -84,7 +84,7 @@ _AT_ONCE = 16  # requests
 _DECIDING = (
     *("combine", "combine_attrs", "data_vars", "duplicates", "edits", "float_variables"),
     *("missing", "on_mismatch", "pad", "spacing", "tolerance", "chunk_grid", "labels"),
-    *("rebase_indices", "index_of"),
+    *("rebase_indices", "index_of", "split_contiguous"),
 )
 """Options that decide how files combine, as a snapshot records them."""
 

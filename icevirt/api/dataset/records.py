@@ -539,7 +539,9 @@ def options_of(options: ScannerOptions) -> dict[str, Any]:
 
 def hints_of(options: ScannerOptions) -> dict[str, Any]:
     """Return how files will be combined, as far as scans take facts for it."""
-    return {field.name: getattr(options, field.name) for field in fields(CombineHints)}
+    held = {field.name: getattr(options, field.name) for field in fields(CombineHints)}
+    held.pop("most_together")
+    return held
 
 
 def identify_files(files: Iterable[SourceFile]) -> list[list[str | int]]:

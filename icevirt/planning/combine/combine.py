@@ -8,12 +8,15 @@ and the difference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from icevirt.amounts import plural, volume
 from icevirt.archive.facts import CatalogFacts, StepCuts, describe_variables
+from icevirt.archive.joining import Form, find_edge, itemsize_of
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import AxisSummary
 from icevirt.archive.scanned import names_by_group
@@ -45,7 +48,10 @@ from icevirt.planning.partial.storage_cost import describe_storage as describe_h
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.write_tasks import split_rules
 from icevirt.planning.times.recoding import describe_recodings
+from icevirt.remedy_notation import write_option, write_remedy
 
+_TOGETHER = 1 << 20  # bytes of the chunks that are proposed for contiguous values
+_MANY = 1000  # references that would be spared
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
 
@@ -132,6 +138,7 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
             *describe_hybrids(arrays),
             *tolerance.describe_tolerance(facts, members, limits),
             *_describe_static(facts, arrays),
+            *_describe_cuts(arrays, spec),
             *unlike,
             *reader_support.describe_unseen(
                 (each.path, each.schema.attributes, each.schema.data_type) for each in arrays
@@ -210,6 +217,29 @@ def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> l
         for array in arrays
         if array.mode is ArrayMode.once and held[array.source_path] < len(facts.files)
     ]
+
+
+def _describe_cuts(arrays: tuple[PlannedArray, ...], spec: CombineSpec) -> Iterator[str]:
+    """Yield a line for each array of which steps could as well stay together in chunks."""
+    if spec.options.split_contiguous is not None:
+        return
+    for each in arrays:
+        if each.axes[:1] != (0,) or each.form is None or not (each.form == Form.cut).any():
+            continue
+        held = each.lengths if each.held is None else each.held
+        longest = int(np.gcd.reduce(held[:, 0]))
+        nbytes = math.prod(each.chunk_shape) * itemsize_of(each.schema.data_type)
+        edge = find_edge(longest, _TOGETHER // nbytes)
+        chunks = each.expected * each.chunk_shape[0] // edge
+        if each.expected - chunks >= _MANY:
+            size = volume(nbytes // each.chunk_shape[0] * edge)
+            choice = write_option("split_contiguous", "1MiB")
+            yield write_remedy(
+                f"{each.path} is contiguous in the files, and each step becomes a chunk:"
+                f" {plural(each.expected, 'reference')} to {volume(nbytes)}; with ",
+                choice,
+                f" {plural(chunks, 'reference')} to {size}",
+            )
 
 
 # -- groups ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from icevirt.archive.joining import (
     Fact,
+    cut_along,
     dimensions_of_texts,
     has_few,
     is_character,
@@ -81,6 +82,8 @@ class CombineHints:
             values are compared between files; ``"*"`` for the coordinates of
             dimensions.
         equal: Paths of arrays that need a digest though files are stacked.
+        most_together: Bytes up to which steps of contiguous values stay in one chunk; 0: each step
+            that is worth one gets its own. No fact depends on it.
         strict: Whether values that are needed and cannot be stored are an error.
     """
 
@@ -92,6 +95,7 @@ class CombineHints:
     tolerant: tuple[str, ...] = ()
     data_vars: tuple[tuple[str, tuple[str, ...]], ...] = ()
     equal: tuple[str, ...] = ()
+    most_together: int = 0
     strict: bool = False
 
     @property
@@ -198,6 +202,11 @@ class CombineHints:
         """Return the axes of an array, given its dimensions, whose length is not the dataset's."""
         joined = {*self.concat_dims, *self.pad}
         return tuple(axis for axis, name in enumerate(self._rename(names)) if name in joined)
+
+    def cut(self, array: Recorded) -> tuple[int, ...]:
+        """Return the chunks of contiguous values of an array."""
+        axes = self.find_joined_axes(array.dimension_names)
+        return cut_along(array.chunk_shape, axes, array.itemsize, self.most_together)
 
     def orders(self, path: str, names: Sequence[str | None]) -> bool:
         """Say whether a variable is the coordinate of a dimension along which files are placed."""

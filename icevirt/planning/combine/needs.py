@@ -31,7 +31,7 @@ from icevirt.archive.facts import (
     describe_variables,
     listing_groups,
 )
-from icevirt.archive.joining import STEP, Fact, Form, cut_along
+from icevirt.archive.joining import STEP, Fact, Form, find_edge
 from icevirt.archive.kinds import KindColumn, NumberColumn, joint, map_columns, narrow, spread
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.json import JSON
@@ -68,12 +68,7 @@ class _ArrayKind(NamedTuple):
         array = self.array
         if not array.contiguous and edge is None:
             return self.schema.dumps(), 1, 1
-        axes = hints.find_joined_axes(array.dimension_names)
-        edges = (
-            cut_along(array.chunk_shape, axes, array.itemsize)
-            if edge is None
-            else (edge, *array.chunk_shape[1:])
-        )
+        edges = hints.cut(array) if edge is None else (edge, *array.chunk_shape[1:])
         times = array.chunk_shape[0] // edges[0] if edges else 1
         schema = replace(self.schema, chunk_shape=edges, contiguous=False).dumps()
         if edge is None or array.shape[0] % array.chunk_shape[0] == 0:
@@ -392,7 +387,7 @@ def common_edges(
             continue
         if any(prod(each.shape) == 0 for each in some):
             continue
-        edge = _find_common_edge(some)
+        edge = _find_common_edge(some, hints.most_together)
         if edge is None or not _needs_common_edge(rows, members, some, hints):
             continue
         cut = [at for at, each in zip(members, some, strict=True) if each.chunk_shape[0] != edge]
@@ -492,15 +487,23 @@ class _Rows:
             yield slice(low, low + _ROWS)
 
 
-def _find_common_edge(arrays: Sequence[Recorded]) -> int | None:
-    """Return the longest chunks that divide all chunks and lengths; None if they are too small."""
+def _find_common_edge(arrays: Sequence[Recorded], most: int) -> int | None:
+    """Return the longest chunks that divide all chunks and lengths; None if they are too small.
+
+    Args:
+        arrays: Of one variable.
+        most: Bytes up to which contiguous values stay together; 0: they are cut to single steps.
+    """
     first = arrays[0]
     if any(each.chunk_shape[1:] != first.chunk_shape[1:] for each in arrays):
         return None
     step = prod(first.chunk_shape[1:]) * first.itemsize
-    if step >= STEP and any(each.contiguous for each in arrays):
+    cuts = any(each.contiguous for each in arrays)
+    if step >= STEP and cuts and not most:
         return 1  # as contiguous values are cut in any case
     edge = gcd(*(n for each in arrays for n in (each.chunk_shape[0], each.shape[0])))
+    if cuts and most:
+        edge = find_edge(edge, most // max(step, 1))
     return edge if edge * step >= STEP else None
 
 
@@ -509,10 +512,7 @@ def _needs_common_edge(
 ) -> bool:
     """Say whether chunks differ, or files but the last one listed end within a chunk."""
     edges = {  # where nothing but their own file decides it
-        cut_along(each.chunk_shape, hints.find_joined_axes(each.dimension_names), each.itemsize)[0]
-        if each.contiguous
-        else each.chunk_shape[0]
-        for each in some
+        hints.cut(each)[0] if each.contiguous else each.chunk_shape[0] for each in some
     }
     if len(edges) > 1:
         return True

@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from icevirt.archive.options import Names, Option, Options, count, mapping, names, one_of
+from icevirt.archive.joining import LONGEST_RUN, STEP
+from icevirt.archive.options import Names, Option, Options, count, mapping, names, one_of, size
 from icevirt.archive.plan import MAX_REFERENCES
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
@@ -107,6 +108,10 @@ def _spacing(given: Any) -> SpacingLike:
     if isinstance(given, Mapping):
         return {str(name): spacing_of(each) for name, each in given.items()}
     return None if given is None else spacing_of(given)
+
+
+def _piece(given: Any) -> int | str | None:
+    return size(given, STEP, LONGEST_RUN)
 
 
 def _attrs(given: Any) -> dict[str, dict[str, Any]] | None:
@@ -290,6 +295,16 @@ class CombineOptions(Options):
             _chunk_grid,
         ),
     ] = "regular"
+    split_contiguous: Annotated[
+        int | str | None,
+        Option(
+            "Bytes up to which steps of contiguous variables (uncompressed, not in chunks) stay"
+            " together in one chunk, like 1MiB: fewer references, and more bytes for one step. By"
+            " default each step along the concatenated dimension is a chunk. Chunks are as long as"
+            " the lengths of all files allow, and at most 16MiB.",
+            _piece,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse options of which one makes another void.

@@ -55,11 +55,22 @@ stub:
 site:
     uv run --group docs python docs/site/build.py
 
-# Build the wheel, install it alone, and check that a reader needs neither Spark nor HDF5
-wheel:
-    rm -rf dist
-    uv build --wheel --quiet
+# Build wheel and sdist into dist/, twice to the same bytes, and check their metadata and contents
+dist:
+    uv run --group release python .ci/release.py
+
+# Compare the conda recipe with pyproject.toml, as rattler-build reads it
+conda:
+    uv run --group release python .ci/conda_recipe.py
+
+# Do all of a release (RELEASING.md) but publish it: build, check, install the wheel alone, read with it
+release-dry-run: dist conda
     uv run python .ci/reader_only.py
+
+# Install the wheel in dist/ into empty environments (Python 3.12 to 3.14, lowest and newest versions, three sets of
+# extras), and read and build there; --sdist: run the tests of the sdist, too
+installations *args:
+    uv run python .ci/installations.py {{args}}
 
 # Try the lowest version of each package that pyproject.toml allows, on Python 3.12: scan, build, read
 lowest:
@@ -175,7 +186,7 @@ house *args:
     uv run python .ci/house.py {{args}}
 
 # Run all long forms, a night's work
-nightly: living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives random-forks spark-versions clusters
+nightly: dist (installations "--sdist") living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives random-forks spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)
@@ -183,4 +194,4 @@ ci:
     CI=true uv run pytest
     just servers
     CI=true uv run pytest --tier=rest
-    just lint types wheel lowest site
+    just lint types release-dry-run lowest site

@@ -21,6 +21,8 @@ from typer.core import TyperGroup
 from icevirt.cli.help import COMMANDS, Command
 from icevirt.cli.output import (
     BUG,
+    CommandResult,
+    Output,
     ProgressStyle,
     answering,
     json_is_asked,
@@ -175,9 +177,21 @@ app = typer.Typer(
 
 
 def _print_version(asked: bool) -> None:
-    if asked:
+    if not asked:
+        return
+    if json_is_asked():
+        from icevirt.installation import versions
+
+        found = {"icevirt": __version__, **versions()}
+        show(CommandResult(value=found, output=Output.json))
+    else:
         typer.echo(f"icevirt {__version__}")
-        raise typer.Exit
+    raise typer.Exit
+
+
+def _only_with_version(given: Output | None) -> None:
+    if given is not None and "--version" not in sys.argv:
+        raise typer.BadParameter("write it behind the command: icevirt COMMAND --output json")
 
 
 @app.callback()
@@ -185,9 +199,17 @@ def program(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit; with --output json, all versions that a report of "
+            "a fault needs.",
         ),
     ] = False,
+    _output: Annotated[
+        Output | None,
+        typer.Option("--output", "-o", callback=_only_with_version, hidden=True),
+    ] = None,
     progress: Annotated[
         ProgressStyle,
         typer.Option(

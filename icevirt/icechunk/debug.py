@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
 
 from icevirt.icechunk.repository import SpecVersion
+from icevirt.installation import version_of
 
 _PACKAGES = ("icevirt", "zarr", "numcodecs", "xarray", "virtualizarr")
 
@@ -15,10 +15,7 @@ def print_debug_info() -> None:
     print(f"platform:  {platform.platform()}")  # noqa: T201 - that is what it is for
     print(f"python:  {platform.python_version()}")  # noqa: T201
     for name in _PACKAGES:
-        try:
-            print(f"{name}:  {version(name)}")  # noqa: T201
-        except PackageNotFoundError:
-            print(f"{name}:  not installed")  # noqa: T201
+        print(f"{name}:  {version_of(name) or 'not installed'}")  # noqa: T201
 
 
 def spec_version() -> SpecVersion:

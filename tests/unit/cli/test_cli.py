@@ -1,9 +1,11 @@
 """The command passes on what it was told, prints where it should, and fails in one line."""
 
+import importlib.metadata
 import json
 import re
 from functools import wraps
 
+import h5py
 import pytest
 from typer.testing import CliRunner
 
@@ -217,6 +219,32 @@ def test_a_wrong_command_line_is_status_2(line):
 def test_the_version_is_printed():
     result = RUNNER.invoke(main.app, ["--version"])
     assert result.stdout == f"icevirt {icevirt.__version__}\n"
+
+
+@pytest.mark.parametrize("line", ["--version -o json", "--output json --version"])
+def test_all_versions_of_a_report_are_printed_as_json(run, line):
+    status, said, _ = run(*line.split())
+    found = json.loads(said)
+    assert (status, found["icevirt"]) == (0, icevirt.__version__)
+    assert found["hdf5"] == h5py.version.hdf5_version
+    for name in (
+        "numpy",
+        "zarr",
+        "xarray",
+        "h5py",
+        "pyspark",
+        "pyarrow",
+        "icechunk",
+        "virtualizarr",
+    ):
+        assert found[name] == importlib.metadata.version(name)
+    assert {"python", "system"} < {*found}
+
+
+def test_output_without_version_stands_behind_a_command(run):
+    status, said, error = run("--output", "json", "info", "repo")
+    assert (status, said) == (2, "")
+    assert "write it behind the command" in error
 
 
 AUTHORIZED = {

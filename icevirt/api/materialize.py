@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from icevirt.access.authorizing import refuse_unreadable
 from icevirt.amounts import volume
-from icevirt.api.authorizing import refuse_unreadable
 from icevirt.api.events import Clock, long_running
 from icevirt.api.storing import ArrayStorage, StoredIn, dataset_of, files_of, index_of
 from icevirt.archive.reports.build import LayoutCost, Progress
@@ -164,7 +164,7 @@ def materialize(
         copy=base, zarr_json=zarr_json, growing=() if dataset is None else dataset.growing
     )
     if not dry_run:
-        refuse_unreadable(session, node, access)
+        refuse_unreadable(session, [node], access)
     with long_running("materialize", clock), job_tags(storage.url), ExitStack() as stack:
         with clock.phase("executor"):
             work_size = 0 if _count(session, node) <= _FEW else None

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 from icevirt.amounts import plural
-from icevirt.api.authorizing import refuse_unauthorized
 from icevirt.api.events import Clock, long_running, telling_tasks
 from icevirt.api.moving import Copies, MovingDatasets, Renaming, compare_copies_of
 from icevirt.archive.reports.build import Progress
@@ -31,14 +30,14 @@ from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkConta
 from icevirt.model.config.document import RepositoryConfig, persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
-from icevirt.objects.authorize import GrantedAccess, entry_of, normalize_prefix
+from icevirt.objects.authorize import GrantedAccess, authorizing_fix, entry_of, normalize_prefix
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.containers import Relocation, relocation, with_old_places
 from icevirt.planning.schedule.sampling import sample as drawn
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
-from icevirt.repo.authorization import Authorization, authorize
+from icevirt.repo.authorization import Authorization, authorize, refuse_unauthorized, refuse_useless
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.made_here import identify, own_or, read_containers, remember_containers
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
@@ -138,6 +137,7 @@ def relocate(
             compare=compare,
         )
     storage = storage_of(repo)
+    given = authorize(own_or(authorize_virtual_chunk_access, identify(storage)))
     work = _RelocateWork(
         storage=storage,
         old=old,
@@ -145,7 +145,8 @@ def relocate(
         branch=branch,
         compare=compare,
         store=store,
-        access={**authorize(own_or(authorize_virtual_chunk_access, identify(storage)))},
+        access=dict(given),
+        authorized=() if authorize_virtual_chunk_access is None else tuple(given),
         message=message,
         trusted=trust_recipe,
         dry_run=dry_run,
@@ -168,6 +169,7 @@ class _RelocateWork:
     compare: int | Literal["all"]
     store: ObjectStoreConfig | None
     access: dict[str, GrantedAccess]
+    authorized: tuple[str, ...]  # prefixes that the caller names
     message: str | None
     trusted: str | None
     dry_run: bool
@@ -213,13 +215,16 @@ class _RelocateWork:
         if decided != self.decided:
             self.done, self.found, self.decided = {}, Moved(), decided
             self.compared, self.unlike = {}, set()
+        both = {each.url_prefix: each for each in _read_below(decided)}
+        known = {**config.virtual_chunk_containers, **both}
+        rest = (each for each in self.authorized if not decided.old.startswith(each))
+        refuse_useless(rest, [*known], lambda near: authorizing_fix([known[near]]))
         named = [decided.new] if old_is_name else [decided.old, decided.new]
         for each in named:  # to name a place here is to authorize it
             if not each.startswith(tuple(self.access)):
                 self.access[each] = GrantedAccess()
         if not self.dry_run:
-            needed = {each.url_prefix: each for each in _read_below(decided)}
-            refuse_unauthorized(needed.values(), self.access, what="relocating")
+            refuse_unauthorized(both.values(), self.access, what="relocating")
         self._rewrite(base, encoding)
         datasets = self._datasets(head, decided, base)
         self._refuse_wrong()

@@ -129,6 +129,7 @@ def update(
     Raises:
         InvalidInputError: No build made the group, the recipe may not be used, the sources name no
             file, or more files are gone than may be.
+        UnauthorizedError: A prefix of ``authorize`` covers no source and no file of the dataset.
         CombineError: The files do not combine, even without those that are new or changed.
         PlanChangedError: Other people's work would be lost.
         ConflictError: Others committed to the same group, each time before this update could.
@@ -176,7 +177,7 @@ def update(
         stack.enter_context(long_running("update", clock))
         starter = ExecutorStarter(stack, clock, executor)
         if not dry_run:
-            look(call)  # before anything is written
+            follow(call, look(call))  # before anything is written
             other = stack.enter_context(
                 hold_lease(storage, branch=branch, group=call.group, if_running=if_running)
             )

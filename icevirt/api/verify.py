@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.authorizing import find_unauthorized, refuse_unauthorized
 from icevirt.api.commit_options import refuse_misplaced_options
 from icevirt.api.dataset.files_held import files_of_build
 from icevirt.api.dataset.records import newest_records, provenance_of, records_in
@@ -39,7 +38,12 @@ from icevirt.planning.remedies import of_arguments
 from icevirt.planning.schedule.sampling import sample
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
-from icevirt.repo.authorization import Authorization, authorize
+from icevirt.repo.authorization import (
+    Authorization,
+    authorize,
+    find_unauthorized,
+    refuse_unauthorized,
+)
 from icevirt.repo.made_here import identify, own_or
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session

@@ -1,4 +1,4 @@
-"""Normalize the ``authorize_virtual_chunk_access`` argument.
+"""Normalize the ``authorize_virtual_chunk_access`` argument, and ask for what is missing in it.
 
 `icevirt.objects` decides about every location that is read.
 """
@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from icevirt.connect import urls
+from icevirt.connect.container import endpoint_of
 from icevirt.connect.credentials.keywords import parse_credentials
 from icevirt.connect.urls import PROVIDERS, is_url, plain, spell
-from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.errors import Fix, InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.objects.authorize import (
@@ -136,6 +137,33 @@ def refuse_unmatched(
             )
 
 
+def refuse_useless(
+    prefixes: Iterable[str], places: Collection[str], propose: Callable[[str], Fix]
+) -> None:
+    """Check that each prefix covers one of the places that a call can read, or is none by mistake.
+
+    Args:
+        prefixes: What the caller authorized, each with a slash at the end.
+        places: The same of what may be read.
+        propose: Returns what to pass in the place of a prefix that covers nothing.
+
+    Raises:
+        UnauthorizedError: One covers none; the error proposes the nearest place.
+    """
+    from difflib import get_close_matches
+
+    for prefix in prefixes:
+        if any(place.startswith(prefix) for place in places):
+            continue
+        near = get_close_matches(prefix, places, n=1, cutoff=0.0)
+        raise UnauthorizedError(
+            "a prefix that is authorized covers nothing that the repository refers to",
+            fixes=list(map(propose, near)),
+            prefix=prefix,
+            places=[*near, *(each for each in places if each not in near)][:_SHOWN],
+        )
+
+
 def _check_public(credentials: object, *, reads_chunks: bool) -> None:
     if not reads_chunks:
         raise InvalidInputError(
@@ -171,3 +199,42 @@ def _normalize(prefix: str) -> str:
         )
     prefix = spell(prefix, foreign=True)
     return normalize_prefix(prefix if is_url(prefix) else urls.file_url(prefix))
+
+
+def find_unauthorized(
+    containers: Iterable[VirtualChunkContainer], access: Mapping[str, GrantedAccess]
+) -> list[VirtualChunkContainer]:
+    """Return the containers that were not authorized, or not with their endpoint.
+
+    Raises:
+        InvalidInputError: The options of a container are not valid.
+    """
+
+    def is_authorized(container: VirtualChunkContainer) -> bool:
+        (_, found), endpoint = find_covering(container, access), endpoint_of(container)
+        return found is not None and (endpoint is None or endpoint in found.endpoints)
+
+    return [each for each in containers if not is_authorized(each)]
+
+
+def refuse_unauthorized(
+    needed: Iterable[VirtualChunkContainer], access: Mapping[str, GrantedAccess], *, what: str
+) -> None:
+    """Check that all containers that are to be read were authorized.
+
+    Args:
+        needed: The containers.
+        access: What the caller authorized, by prefix.
+        what: The work, the subject of the message.
+
+    Raises:
+        UnauthorizedError: One was not.
+    """
+    needed = list(needed)
+    if missing := [each.url_prefix for each in find_unauthorized(needed, access)]:
+        which = "a prefix that is" if len(missing) == 1 else "prefixes that are"
+        raise UnauthorizedError(
+            f"{what} needs to read files below {which} not authorized",
+            fixes=[authorizing_fix(needed)],
+            containers=missing,
+        )

@@ -1,6 +1,7 @@
 """One's own datasets open without naming the prefixes of their files; others' do not."""
 
 import shutil
+import traceback
 
 import pytest
 import xarray as xr
@@ -34,8 +35,8 @@ def test_a_dataset_that_came_from_elsewhere_authorizes_nothing(built, tmp_path, 
     shutil.copytree(tmp_path / "repo", tmp_path / "copy")
     for repo, home in (("copy", "state"), ("repo", "another")):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / home))
-        with icevirt.open(tmp_path / repo) as dataset, pytest.raises(UnauthorizedError):
-            dataset.load()
+        with pytest.raises(UnauthorizedError):
+            icevirt.open(tmp_path / repo)
 
 
 def test_recorded_stands_for_the_prefixes_of_ones_own_builds(built, tmp_path, run):
@@ -47,36 +48,101 @@ def test_recorded_stands_for_the_prefixes_of_ones_own_builds(built, tmp_path, ru
     assert "nothing is recorded" in error
 
 
+IN_PROCESS = {"executor": "in-process"}
+VALUES = "authorize_virtual_chunk_access"
 CALLS = {
-    "icevirt.open": lambda repo: icevirt.open(repo).load(),
-    "the engine": lambda repo: xr.open_dataset(repo, engine="icevirt").load(),
-    "verify": lambda repo: icevirt.verify(repo, executor="in-process"),
-    "materialize": lambda repo: icevirt.materialize(
-        repo, "packed", chunks={"time": 2}, executor="in-process"
+    "icevirt.open": (VALUES, lambda repo, **given: icevirt.open(repo, **given).load()),
+    "the engine": (
+        VALUES,
+        lambda repo, **given: xr.open_dataset(repo, engine="icevirt", **given).load(),
     ),
-    "relocate": lambda repo: icevirt.relocate(
-        repo, "files", repo.parent / "elsewhere", executor="in-process"
+    "verify": (VALUES, lambda repo, **given: icevirt.verify(repo, **IN_PROCESS, **given)),
+    "materialize": (
+        VALUES,
+        lambda repo, **given: icevirt.materialize(
+            repo, "packed", chunks={"time": 2}, **IN_PROCESS, **given
+        ),
     ),
+    "relocate": (
+        VALUES,
+        lambda repo, **given: icevirt.relocate(
+            repo, "files", repo.parent / "elsewhere", **IN_PROCESS, **given
+        ),
+    ),
+    "update": ("authorize", lambda repo, **given: icevirt.update(repo, **IN_PROCESS, **given)),
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_what_this_user_built_needs_no_prefix_and_what_is_new_does(tmp_path, monkeypatch, call):
-    """One rule for every call that reads files; a container's name names no place."""
-    files = write_days(tmp_path / "in", 2)
+def build_named(folder):
+    """Build a repository of two days, whose container has a name: a name authorizes no place."""
     icevirt.build(
-        files,
-        tmp_path / "repo",
+        write_days(folder / "in", 2) and str(folder / "in"),
+        folder / "repo",
         concat_dim="time",
-        commit_options={"containers": {"files": str(tmp_path / "in")}},
+        commit_options={"containers": {"files": str(folder / "in")}},
         executor="in-process",
     )
+    return folder / "repo"
+
+
+@pytest.mark.parametrize(("_", "call"), CALLS.values(), ids=CALLS.keys())
+def test_what_this_user_built_needs_no_prefix(tmp_path, _, call):
+    """One rule for every call that reads files."""
+    repo = build_named(tmp_path)
     shutil.copytree(tmp_path / "in", tmp_path / "elsewhere")
-    shutil.copytree(tmp_path / "repo", tmp_path / "copy")
+    call(repo)
+
+
+@pytest.fixture(scope="module")
+def without_files(tmp_path_factory):
+    """A repository of somebody else, whose files no call could read."""
+    folder = tmp_path_factory.mktemp("foreign")
+    build_named(folder).rename(folder / "copy")
+    (folder / "in").rename(folder / "away")
+    return folder / "copy"
+
+
+ASKED = {"a foreign repository": None, "a wrong prefix": ["inn"]}
+
+
+@pytest.mark.parametrize("names", ASKED.values(), ids=ASKED.keys())
+@pytest.mark.parametrize(("word", "call"), CALLS.values(), ids=CALLS.keys())
+def test_what_is_new_or_wrong_is_asked_before_any_work(without_files, word, call, names):
+    """The place is named; no file is looked at, and nothing is written."""
+    there = {path: path.stat().st_mtime_ns for path in without_files.rglob("*")}
+    given = {} if names is None else {word: [without_files.parent / each for each in names]}
+    with pytest.raises(InvalidInputError) as caught:
+        call(without_files, **given)
+    is_recipe = word == "authorize" and names is None  # which is not run, wherever files lie
+    assert is_recipe or isinstance(caught.value, UnauthorizedError)
+    assert (without_files.parent / "in").as_uri() in str(caught.value).replace("'/", "'file:///")
+    assert there == {path: path.stat().st_mtime_ns for path in without_files.rglob("*")}
+
+
+SHOWN = {
+    "icevirt.open": ("icevirt.open(repo)", 7),
+    "the engine": ("xr.open_dataset(repo, engine='icevirt')['packed'].values", 12),
+    "dask": ("xr.open_dataset(repo, engine='icevirt', chunks={}).mean().compute()", 12),
+    "a tree": ("xr.open_datatree(repo, engine='icevirt')", 15),
+}
+
+
+@pytest.mark.parametrize(("code", "most"), SHOWN.values(), ids=SHOWN.keys())
+def test_what_a_reader_sees_of_a_missing_authorization_fits_on_a_screen(without_files, code, most):
+    """At the line that lacks it, and not at the first value."""
     with pytest.raises(UnauthorizedError) as caught:
-        call(tmp_path / "copy")
-    assert f"{(tmp_path / 'in').as_uri()}/" in str(caught.value)
-    call(tmp_path / "repo")
+        exec(compile(code, "<user>", "exec"), {"icevirt": icevirt, "xr": xr, "repo": without_files})
+    shown = traceback.format_exception(caught.value.with_traceback(caught.tb.tb_next))
+    assert len("".join(shown).splitlines()) <= most
+
+
+def test_names_and_attributes_are_shown_to_those_who_authorize_nothing(without_files):
+    with icevirt.open(without_files, authorize_virtual_chunk_access=[]) as shown:
+        assert shown["packed"].attrs["units"]
+    with xr.open_dataset(
+        without_files, engine="icevirt", drop_variables=["packed", "mask"]
+    ) as some:
+        assert "packed" not in some
 
 
 def test_a_refusal_is_ready_to_paste(built, tmp_path, run, monkeypatch):

@@ -28,6 +28,7 @@ from zarr.storage import WrapperStore
 
 from icevirt.access.store import keys
 from icevirt.access.store.chunk_errors import decoding_error, is_of_decoding
+from icevirt.errors import IcevirtError
 from icevirt.wire.bounded import check_codecs
 from icevirt.wire.panics import raise_panics
 
@@ -91,6 +92,8 @@ class NamingPipeline(BatchedCodecPipeline):
                 for one in batch:  # so that the error is that of a chunk
                     await self.read_batch([one], *args, **kwargs)
             _raise_named(error, batch)
+            if isinstance(error, IcevirtError):  # what zarr awaits to read a chunk tells nobody
+                raise error.with_traceback(None) from error.__cause__
             raise
 
     async def write_batch(self, batch_info: Iterable[Any], *args: Any, **kwargs: Any) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
-from icevirt.errors import IcevirtError, InvalidInputError
-from icevirt.model.paths import join
+from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
+from icevirt.model.paths import canonical, join, name, parent
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from icevirt.access.columns.twin_array import Layout
     from icevirt.objects.answers import OnStale
     from icevirt.objects.chunk_cache import ChunkCache
+    from icevirt.repo.session import Session
     from icevirt.storage.constructors import StorageLike
 
 type ShownEras = Literal["concat"]
@@ -94,7 +95,8 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
                 may be read, or a mapping from them to credentials; ``"public"`` for public buckets
                 and https servers, without credentials. Where nothing is said, what builds of this
-                user on this machine referred to may be read.
+                user on this machine referred to may be read; another repository asks for the
+                prefixes. With an empty list nothing is read.
             on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
                 once for each file and show it as it is, or ``ignore`` that.
             chunk_cache: A directory of this machine that keeps chunks of servers, encoded as they
@@ -115,7 +117,10 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         from icevirt.access.xarray.accessor import remember
         from icevirt.access.xarray.datastore import dataset_of
 
-        opened = _open(filename_or_obj, **options)
+        try:
+            opened = _open(filename_or_obj, is_tree=False, **options)
+        except IcevirtError as error:  # what is called to open it tells nobody
+            raise error.with_traceback(None) from error.__cause__
         layout = opened.pop("layout")
         if opened.pop("concat"):
             from icevirt.access.xarray.eras import of_all_eras
@@ -136,7 +141,10 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         from icevirt.access.xarray.accessor import remember
         from icevirt.access.xarray.datastore import dataset_of, groups_below
 
-        opened = _open(filename_or_obj, **options)
+        try:
+            opened = _open(filename_or_obj, is_tree=True, **options)
+        except IcevirtError as error:  # what is called to open it tells nobody
+            raise error.with_traceback(None) from error.__cause__
         store, top, layout = opened["store"], opened["group"], opened.pop("layout")
         if opened.pop("concat"):
             from icevirt.access.xarray.eras import groups_of_all_eras
@@ -170,6 +178,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
 def _open(
     root: StorageLike,
     *,
+    is_tree: bool,
     group: str | None = None,
     branch: str | None = None,
     tag: str | None = None,
@@ -188,6 +197,9 @@ def _open(
 
     Returns:
         The arguments of `dataset_of`, and whether eras are concatenated.
+
+    Raises:
+        UnauthorizedError: Nothing was authorized, and values lie in files.
     """
     from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.repo.made_here import identify, own_or
@@ -210,13 +222,14 @@ def _open(
     if tag is None and snapshot_id is None and branch is None:
         branch = "main"
     storage = storage_of(root, storage_options)
-    repository = Repository.open(
-        storage,
-        authorize_virtual_chunk_access=own_or(authorize_virtual_chunk_access, identify(storage)),
-    )
+    authorized = own_or(authorize_virtual_chunk_access, identify(storage))
+    repository = Repository.open(storage, authorize_virtual_chunk_access=authorized)
     session = session_as_opened(
         repository, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of
     )
+    if authorized is None and repository.config.virtual_chunk_containers:
+        dropped = decoders.get("drop_variables")
+        _ask_first(session, group or "/", dropped, is_tree=is_tree or eras == "concat")
     return {
         "store": IcevirtStore(
             session, on_stale=on_stale, cache=_cache_of(chunk_cache, chunk_cache_size)
@@ -227,6 +240,31 @@ def _open(
         "layout": layout,
         "concat": eras == "concat",
     }
+
+
+def _ask_first(
+    session: Session, group: str, dropped: str | Iterable[str] | None, *, is_tree: bool
+) -> None:
+    """Ask for authorization where none was given, and not at the first value of somebody's work."""
+    from icevirt.access.authorizing import refuse_unreadable
+    from icevirt.model.snapshot import ArrayNode
+
+    top = canonical(group)
+    left_out = {dropped} if isinstance(dropped, str) else {*(dropped or ())}
+    shown = (
+        each
+        for each in session.snapshot.below(top)
+        if isinstance(each, ArrayNode)
+        and (is_tree or parent(each.path) == top)
+        and name(each.path) not in left_out
+    )
+    try:
+        refuse_unreadable(session, shown, {})
+    except UnauthorizedError as error:
+        error.do = "Names and attributes alone are shown with authorize_virtual_chunk_access=[]."
+        raise
+    except IcevirtError:  # whoever reads a value is told
+        return
 
 
 def _cache_of(

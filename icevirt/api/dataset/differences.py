@@ -96,6 +96,7 @@ def follow(call: UpdateCall, dataset: Dataset) -> Followed:
         recipe=call.recipe,
         trusted=call.trusted,
         authorize=call.authorize,
+        files=lambda: dataset.listing.files.urls,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,12 +21,13 @@ from icevirt.api.commit_options import BY_KEYWORD, CommitOptions
 from icevirt.api.dataset.records import KeptRecipe, recipe_named
 from icevirt.api.recipe import VERSION, each_moved, inward, load_recipe, read_recipe, toml
 from icevirt.api.sources.inputs import each_source, is_listable, names_many
-from icevirt.api.trust.readable_places import ReadablePlaces, below, places_named
+from icevirt.api.trust.readable_places import ReadablePlaces, below, common, places_named
 from icevirt.archive.options import names
 from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.planning.remedies import of_arguments
 from icevirt.remedy_notation import write_code, write_remedy
+from icevirt.repo.authorization import refuse_useless
 from icevirt.repo.made_here import identify, is_remembered, read_places
 from icevirt.scan.registry import is_installed
 from icevirt.storage.protocol import Storage
@@ -178,6 +179,7 @@ def choose(
     recipe: str | os.PathLike[str] | None,
     trusted: str | None,
     authorize: Sequence[str],
+    files: Callable[[], Iterable[str]],
 ) -> Followed:
     """Return the recipe to go by.
 
@@ -188,14 +190,18 @@ def choose(
         recipe: A file of the caller's.
         trusted: The digest of a recipe that the caller trusts.
         authorize: URLs that end in a slash, below which files may be read.
+        files: Returns the URLs of the dataset's files.
 
     Raises:
         InvalidInputError: There is no recipe that may be used, or it names no sources.
+        UnauthorizedError: None of all that lies below a prefix.
         FormatError: The repository's is damaged.
     """
     allowed = ReadablePlaces.of(authorize, read_places(identify(storage)))
     if recipe is not None:
-        return _own(recipe, group, allowed)
+        own = _own(recipe, group, allowed)
+        _refuse_mistaken(authorize, own.sources, files)
+        return own
     kept = recipe_named(storage, str(record.get("recipe", "")))
     try:
         held = read_recipe(kept.text, folder=Path("/"), shown=f"{storage.url} {kept.digest}")
@@ -220,6 +226,7 @@ def choose(
             **_what_it_runs(held),
         )
     sources = _sources(held)
+    _refuse_mistaken(authorize, sources, files)
     if not is_trusted:
         _refuse_authority(storage, kept, held, sources, allowed)
     named = places_named(sources) if is_trusted else ()
@@ -233,6 +240,20 @@ def choose(
         options={name: _of_authority(name, held) for name in _AUTHORITY},
         access=held.get("access", {}),
     )
+
+
+def _refuse_mistaken(
+    authorize: Sequence[str], sources: Sequence[str], files: Callable[[], Iterable[str]]
+) -> None:
+    """Refuse a prefix below which neither sources nor files of the dataset lie."""
+    named = [below(each) for each in sources if not each.startswith("@")]
+    rest = [each for each in authorize if not any(place.startswith(each) for place in named)]
+    if rest := [each for each in rest if not any(url.startswith(each) for url in files())]:
+        refuse_useless(
+            rest,
+            list(dict.fromkeys([*named, *common(files())])),
+            lambda near: of_arguments({"authorize": [near]}, "reads what lies there"),
+        )
 
 
 def _own(recipe: str | os.PathLike[str], group: str, allowed: ReadablePlaces) -> Followed:

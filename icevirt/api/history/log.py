@@ -27,6 +27,7 @@ from icevirt.planning.records import METADATA
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.history import walks
+from icevirt.repo.made_here import identify, own_or
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -325,7 +326,7 @@ def source(
         branch: Look at the tip of this branch; by default ``main``.
         tag: Look at the version of this name.
         snapshot_id: Look at this version.
-        authorize_virtual_chunk_access: As for `Repository.open`; needed only if coordinates
+        authorize_virtual_chunk_access: As for `icevirt.open`; needed only if coordinates
             themselves lie in source files.
 
     Raises:
@@ -344,9 +345,9 @@ def source(
         if authorize_virtual_chunk_access is not None:
             opened = repo.reopen(authorize_virtual_chunk_access=authorize_virtual_chunk_access)
     else:
-        opened = Repository.open(
-            repo, authorize_virtual_chunk_access=authorize_virtual_chunk_access
-        )
+        storage = storage_of(repo)
+        own = own_or(authorize_virtual_chunk_access, identify(storage))
+        opened = Repository.open(storage, authorize_virtual_chunk_access=own)
     if branch is None and tag is None and snapshot_id is None:
         branch = MAIN
     session = opened.readonly_session(branch=branch, tag=tag, snapshot_id=snapshot_id)

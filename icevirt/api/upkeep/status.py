@@ -30,6 +30,7 @@ from icevirt.model import paths
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.tail_runs import tails
 from icevirt.repo.authorization import Authorization
+from icevirt.repo.made_here import identify, own_or
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Below, Storage
@@ -59,7 +60,7 @@ def status(
         group: The group of the dataset.
         recorded_only: Say only what the repository records, and list no sources: in few requests,
             however many files there are.
-        authorize_virtual_chunk_access: As for `Repository.open`, if the coordinate is virtual.
+        authorize_virtual_chunk_access: As for `icevirt.open`, if the coordinate is virtual.
 
     Raises:
         RepositoryNotFoundError, RefNotFoundError, NodeNotFoundError: They do not exist.
@@ -70,7 +71,8 @@ def status(
         <RepositoryStatus main@...  5 files  60 steps to 2005-12-01 00:00:00Z>
     """
     storage = storage_of(repo)
-    opened = Repository.open(storage, authorize_virtual_chunk_access=authorize_virtual_chunk_access)
+    access = own_or(authorize_virtual_chunk_access, identify(storage))
+    opened = Repository.open(storage, authorize_virtual_chunk_access=access)
     info = opened.head.read_v2("the status of a dataset").info
     tip = lookup.branch_tip(info, branch)
     group = paths.canonical(group)

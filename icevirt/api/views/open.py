@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.build import open_group
+from icevirt.errors import IcevirtError
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -30,6 +31,7 @@ def open(repo: StorageLike, **options: Any) -> Dataset | DataTree:  # noqa: A001
 
     Raises:
         RepositoryNotFoundError: There is no repository.
+        UnauthorizedError: Values lie in files, and nothing was noted.
         UnauthorizedError: A value is read, now or later, from a file below a prefix that is not
             authorized.
 
@@ -38,4 +40,7 @@ def open(repo: StorageLike, **options: Any) -> Dataset | DataTree:  # noqa: A001
         >>> ds["tas"].sel(lat=43.5, lon=1.5, time="2002-07").values.round(2)
         array([25.82], dtype=float32)
     """
-    return open_group(repo, options)
+    try:
+        return open_group(repo, options)
+    except IcevirtError as error:  # how xarray finds the engine tells nobody
+        raise error.with_traceback(None) from error.__cause__

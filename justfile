@@ -67,6 +67,10 @@ conda:
 release-dry-run: dist conda
     uv run python .ci/reader_only.py
 
+# Make the golden repositories, catalog and recipe of this version, once (fixtures/golden)
+golden:
+    uv run python fixtures/golden/generate.py
+
 # Install the wheel in dist/ into empty environments (Python 3.12 to 3.14, lowest and newest versions, three sets of
 # extras), and read and build there; --sdist: run the tests of the sdist, too
 installations *args:

@@ -20,6 +20,7 @@ import tomli_w
 
 from icevirt.api.commit_options import BY_KEYWORD
 from icevirt.archive.options import declare
+from icevirt.connect.credentials.keywords import HOW
 from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.source_access import is_word
@@ -181,8 +182,7 @@ def _refuse_secrets(access: object, text: str, path: str) -> None:
             raise InvalidInputError(
                 "recipes must not contain secrets: access must be a keyword"
                 + ("" if line is None else f" (line {line})"),
-                do='Write "anonymous", "environment", "netrc", "requester-pays" or'
-                ' "package.module:function".',
+                do=f"Write one of: {HOW}.",
                 recipe=path,
                 prefix=prefix,
             )

@@ -84,6 +84,13 @@ _CAUSES = (
     ("InvalidCertificate", "The server's certificate is not valid for it; check the endpoint."),
     ("Connection refused", "Nothing answers there; check the endpoint."),
     ("ConnectionRefused", "Nothing answers there; check the endpoint."),
+    (
+        "gives no temporary keys",
+        (
+            "Set EARTHDATA_TOKEN to a token of the archive, on executors too; if it is set, make a"
+            " new one, and accept the archive's terms with that user."
+        ),
+    ),
     ("credential provider", "The function that refreshes credentials failed; call it yourself."),
     (_BARE_REDIRECT, _BY_CODE["PermanentRedirect"]),
     ("TimedOut", "The server did not answer in time; try again, or check the network."),

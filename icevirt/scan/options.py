@@ -186,7 +186,10 @@ class ScanOptions(Options):
     ] = GridUse.one.value
     asset: Annotated[
         str | None,
-        Option("Which asset of STAC items is the file; by default the one with the role data."),
+        Option(
+            "Which asset of STAC items is the file; by default the one with the role data. Of"
+            " granules of CMR: external (https://), the default, or direct (the bucket)."
+        ),
     ] = None
 
     @property

@@ -11,10 +11,10 @@ import hashlib
 import os
 import pickle
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, fields
-from itertools import batched
+from itertools import batched, groupby
 from operator import attrgetter
 from typing import Any, Protocol, cast
 
@@ -24,7 +24,7 @@ from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key
 from icevirt.objects.source_access import carrying
-from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
+from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow, rows_of_items
 from icevirt.objects.source_lists.listing import SUFFIXES, find_changes, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row, is_spark_frame, rows_of_spark
 from icevirt.planning.containers import directories_of
@@ -33,6 +33,7 @@ from icevirt.threads import Threads
 _SECOND = 1_000_000_000
 _AT_A_TIME = 16  # files of servers that are looked at
 _ROWS = 1 << 12  # that are looked at together
+_ONE = (str, bytes, os.PathLike, Mapping)  # iterable, and yet one source
 
 
 class ArrowStream(Protocol):
@@ -42,7 +43,8 @@ class ArrowStream(Protocol):
         """Return a capsule with the stream."""
 
 
-type Source = str | os.PathLike[str]
+type Source = str | os.PathLike[str] | Mapping[str, Any]
+"""A path or URL; or an item of STAC, a granule of CMR, as their clients return them."""
 
 type Sources = Source | ArrowStream | Iterable[Source | ArrowStream]
 
@@ -120,19 +122,20 @@ class Inputs:
 
 
 def _parts(sources: Any) -> Iterator[Any]:
-    """Yield runs of plain sources as lists, and between them the lists of sources."""
-    is_many = isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike)
-    plain: list[Any] = []
-    for each in sources if is_many and not _is_table(sources) else [sources]:
-        if not (_is_list(each) or _is_table(each)):
-            plain.append(each)
-            continue
-        if plain:
-            yield plain
-        yield each
-        plain = []
-    if plain:
-        yield plain
+    """Yield runs of plain sources as lists, of items as tuples, and the lists of sources by one."""
+    is_many = isinstance(sources, Iterable) and not isinstance(sources, _ONE)
+    for kind, run in groupby(sources if is_many and not _is_table(sources) else [sources], _kind):
+        several = list(run)
+        if kind == "list":
+            yield from several
+        else:
+            yield tuple(several) if kind == "item" else several
+
+
+def _kind(source: Any) -> str:
+    if _is_list(source) or _is_table(source):
+        return "list"
+    return "item" if isinstance(source, Mapping) else "plain"
 
 
 def _is_list(source: Any) -> bool:
@@ -149,6 +152,8 @@ def _check(source: Any, asset: str | None) -> Iterator[tuple[str, Row | SourceFi
         where = source.removeprefix("@")
         name = "stdin" if where == "-" else where
         rows = rows_of(where, asset)
+    elif isinstance(source, tuple):
+        name, rows = "items", rows_of_items(source, asset)
     else:
         of_table = rows_of_spark if is_spark_frame(source) else rows_of_arrow
         name, rows = type(source).__name__, of_table(source)
@@ -317,7 +322,7 @@ def nest_of(
 def _leaves(
     sources: Any, depth: int, place: tuple[int, ...]
 ) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    is_list = isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike)
+    is_list = isinstance(sources, Iterable) and not isinstance(sources, _ONE)
     if is_list != bool(depth):
         raise InvalidInputError(
             "nested sources need one level of lists per dimension in concat_dim",
@@ -335,7 +340,7 @@ def _leaves(
 def each_source(sources: Any) -> list[Any]:
     """Return sources one by one."""
     is_many = isinstance(sources, Iterable) and not (
-        isinstance(sources, str | bytes | os.PathLike) or hasattr(sources, "__arrow_c_stream__")
+        isinstance(sources, _ONE) or hasattr(sources, "__arrow_c_stream__")
     )
     return list(sources) if is_many and isinstance(sources, list | tuple | set) else [sources]
 

@@ -19,7 +19,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, Never, Protocol, runtime_checkable
 
-from icevirt.errors import InvalidInputError, StorageError, check_time
+from icevirt.errors import IcevirtError, InvalidInputError, StorageError, check_time
 from icevirt.import_path import is_trusted, working_directory
 
 
@@ -306,6 +306,8 @@ def refresh(credentials: Refreshable) -> Grant:
     failure = ""
     try:
         return credentials.read(credentials.get_credentials())
+    except IcevirtError:
+        raise  # ours name no secret
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises
         failure = type(error).__name__
     raise StorageError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.connect.credentials.common import Anonymous, Credentials, FromEnv, Refreshable
+from icevirt.connect.credentials.earthdata import TemporaryKeys
 from icevirt.connect.credentials.http import FromNetrc, http_refreshable_credentials
 from icevirt.connect.credentials.object_stores import (
     azure_refreshable_credentials,
@@ -23,6 +24,7 @@ from icevirt.connect.options import QUOTA_PROJECT
 from icevirt.errors import InvalidInputError
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_ENDPOINT = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")  # without what could be a secret
 _REFRESHABLE: dict[str, Callable[[Callable[[], Any]], Refreshable]] = {
     "s3": s3_refreshable_credentials,
     "gcs": gcs_refreshable_credentials,
@@ -32,7 +34,10 @@ _REFRESHABLE: dict[str, Callable[[Callable[[], Any]], Refreshable]] = {
 REQUESTER_PAYS = "requester-pays"
 """Says that the reader of a bucket of S3 pays; with the credentials of the environment."""
 
-HOW = f"anonymous, environment, netrc, {REQUESTER_PAYS}, or a function as package.module:function"
+HOW = (
+    f"anonymous, environment, netrc, {REQUESTER_PAYS}, the https:// address at which an archive"
+    " gives temporary keys, or a function as package.module:function"
+)
 """What `credentials_named` takes."""
 
 
@@ -79,7 +84,11 @@ class NamedCredentials:
 def is_named(word: str) -> bool:
     """Say whether a text is one of the words for credentials."""
     known = ("anonymous", "environment", "netrc", REQUESTER_PAYS)
-    return word in known or bool(_FUNCTION.fullmatch(word))
+    return word in known or _is_endpoint(word) or bool(_FUNCTION.fullmatch(word))
+
+
+def _is_endpoint(word: str) -> bool:
+    return bool(_ENDPOINT.fullmatch(word))
 
 
 def parse_credentials(word: str, provider: str) -> Credentials:
@@ -108,6 +117,8 @@ def parse_credentials(word: str, provider: str) -> Credentials:
         )
     if word == "netrc" and provider == "http":
         return FromNetrc()
+    if _is_endpoint(word) and provider == "s3":
+        return s3_refreshable_credentials(TemporaryKeys(word))
     if provider in _REFRESHABLE and _FUNCTION.fullmatch(word):
         named = NamedCredentials(word)
         named.function()

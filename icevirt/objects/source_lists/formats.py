@@ -1,4 +1,4 @@
-"""Read lists of source files: text, JSON lines, CSV, Parquet, STAC items, S3 Inventory.
+"""Read lists of source files: text, JSON lines, CSV, Parquet, and what catalogs of others save.
 
 The suffix decides the format. A list may give size and checksum of its files, so that a million
 files need no requests. Errors name the line.
@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import io
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
-from urllib.parse import quote, unquote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import orc
 
 from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
 from icevirt.objects.source import OpenedSource, open_source
-from icevirt.objects.source_lists.listing import SUFFIXES
+from icevirt.objects.source_lists.items import items_in, resolve, row_of_item
 from icevirt.objects.source_lists.rows import (
     Row,
     bad_row,
     choose_columns,
-    is_stac,
-    items_in,
+    plain_values,
     row,
     row_of,
-    row_of_item,
 )
+from icevirt.objects.source_lists.s3_inventory import rows_of_inventory
 
 _AT_ONCE = 1 << 16  # rows
 LONGEST_LINE = 16 << 20  # bytes; a STAC item with all its assets takes a hundredth
@@ -63,12 +59,8 @@ def rows_of(source: str, asset: str | None = None) -> Iterator[Row]:
     name = "stdin" if source == "-" else source
     kind = source.lower().removesuffix(".gz")
     with _open(source) as stream, _explaining(name):
-        if kind.endswith((".parquet", ".pq")):
-            is_pipe = stream is sys.stdin.buffer
-            file = pq.ParquetFile(io.BytesIO(_whole(stream, name)) if is_pipe else stream)
-            yield from _rows_of_batches(file.iter_batches(_AT_ONCE), file.schema_arrow, name)
-        elif kind.endswith((".csv", ".tsv")):
-            yield from _csv(stream, name, delimiter="\t" if kind.endswith(".tsv") else ",")
+        if kind.endswith((".parquet", ".pq", ".csv", ".tsv")):
+            yield from _table(stream, name)
         elif kind.endswith((".json", ".geojson")):
             yield from _document(stream, source, asset)
         else:
@@ -81,6 +73,19 @@ def rows_of_arrow(table: Any) -> Iterator[Row]:
     with _explaining(name):
         batches = pa.RecordBatchReader.from_stream(table)
         yield from _rows_of_batches(batches, batches.schema, name)
+
+
+def rows_of_items(found: Any, asset: str | None = None) -> Iterator[Row]:
+    """Yield the files of items of catalogs, as their clients return them.
+
+    Raises:
+        InvalidInputError: One is no item, or names no file.
+    """
+    for number, each in enumerate(found, 1):
+        if (items := items_in(each)) is None:
+            raise bad_row("a source is neither an item of STAC nor a granule", "items", number)
+        for item in items:
+            yield row_of_item(item, asset, "-", number)
 
 
 @contextmanager
@@ -166,8 +171,8 @@ def _lines(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row]:
             yield row((text, None, None, None), name, number)
             continue
         found = _json(text, name, number)
-        if is_stac(found):
-            for item in items_in(found):
+        if (items := items_in(found)) is not None:
+            for item in items:
                 yield row_of_item(item, asset, source, number)
         else:
             yield row_of(found, name, number)
@@ -183,29 +188,80 @@ def _json(text: str, name: str, number: int) -> Any:
 
 
 def _document(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row]:
-    """Read one JSON document: STAC items, or the manifest of an S3 Inventory."""
+    """Read one JSON document: items, granules, or what says where the lists are."""
     text = "".join(_texts(io.BytesIO(_whole(stream, source)), source))
     found = _json(text, source, 1)
-    is_mapping = isinstance(found, Mapping)
-    if is_mapping and {"sourceBucket", "fileFormat", "files"} <= found.keys():
-        yield from _rows_of_inventory(found, source)
-    elif is_stac(found):
-        for number, item in enumerate(items_in(found), 1):
+    keys = found.keys() if isinstance(found, Mapping) else set()
+    if {"sourceBucket", "fileFormat", "files"} <= keys:
+        yield from rows_of_inventory(found, source)
+    elif {"esmcat_version", "assets"} <= keys:
+        yield from _rows_of_esm_catalog(found, source)
+    elif (items := items_in(found)) is not None:
+        for number, item in enumerate(items, 1):
             yield row_of_item(item, asset, source, number)
     else:
         raise InvalidInputError(
-            "a JSON document is neither a collection of STAC items nor the manifest of an S3"
-            " Inventory",
+            "a JSON document is none of the lists that are read: STAC items, granules of CMR, the"
+            " manifest of an S3 Inventory, a catalog of intake-ESM",
             do="A file of references is itself a source: pass it without @. One JSON object per "
             "line needs the suffix .jsonl.",
             list=source,
         )
 
 
-def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
+def _rows_of_esm_catalog(catalog: Mapping[str, Any], source: str) -> Iterator[Row]:
+    """Yield the files of a catalog of intake-ESM, from the table inside it or beside it."""
+    assets = catalog["assets"] if isinstance(catalog["assets"], Mapping) else {}
+    column = str(assets.get("column_name"))
+    if assets.get("format") == "opendap":
+        raise InvalidInputError(
+            "a catalog of intake-ESM names addresses of OPeNDAP, which serves arrays and not files",
+            do="Make a catalog of the files themselves, at their paths or at https:// addresses.",
+            list=source,
+        )
+    rows = catalog.get("catalog_dict")
+    if isinstance(rows, list):
+        for number, each in enumerate(rows, 1):
+            url = each.get(column) if isinstance(each, Mapping) else None
+            yield row((url, None, None, None), source, number)
+        return
+    where = _table_of(catalog.get("catalog_file"), source)
+    with _open(where) as stream, _explaining(where):
+        yield from _table(stream, where, column)
+
+
+def _table_of(given: Any, source: str) -> str:
+    """Return where the table of a catalog is: on this machine only if the catalog is, too."""
+    where = resolve(given, source) if isinstance(given, str) and given else ""
+    if not where or (_is_local(where) and not _is_local(source)):
+        raise InvalidInputError(
+            "a catalog of intake-ESM does not name a table that may be read",
+            do='Save it with its table inside: `catalog.serialize(name, catalog_type="dict")`.',
+            list=source,
+            catalog_file=given,
+        )
+    return where
+
+
+def _is_local(source: str) -> bool:
+    return not is_url(source) or source.startswith("file://")
+
+
+def _table(stream: IO[bytes], name: str, url: str | None = None) -> Iterator[Row]:
+    """Read a table in the format that its suffix names; `url` is the column of the files."""
+    kind = name.lower().removesuffix(".gz")
+    if kind.endswith((".parquet", ".pq")):
+        is_pipe = stream is sys.stdin.buffer
+        file = pq.ParquetFile(io.BytesIO(_whole(stream, name)) if is_pipe else stream)
+        yield from _rows_of_batches(file.iter_batches(_AT_ONCE), file.schema_arrow, name, url)
+    else:
+        yield from _csv(stream, name, url, delimiter="\t" if kind.endswith(".tsv") else ",")
+
+
+def _csv(stream: IO[bytes], name: str, url: str | None, *, delimiter: str) -> Iterator[Row]:
     reader = csv.reader(_texts(stream, name), delimiter=delimiter, strict=True)
     header = next(reader, [])
-    wanted = choose_columns(header, name)
+    wanted = choose_columns(header, name, url)
     at = [len(header) if each is None else header.index(each) for each in wanted]
     for values in reader:
         if not values:
@@ -222,24 +278,17 @@ def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
         yield row([values[place] for place in at], name, reader.line_num)
 
 
-def _rows_of_batches(batches: Any, schema: Any, name: str) -> Iterator[Row]:
-    wanted = choose_columns(schema.names, name)
+def _rows_of_batches(batches: Any, schema: Any, name: str, url: str | None = None) -> Iterator[Row]:
+    wanted = choose_columns(schema.names, name, url)
     line = 0
     for batch in batches:
         columns = [
-            [None] * len(batch) if each is None else _plain(batch.column(each)) for each in wanted
+            [None] * len(batch) if each is None else plain_values(batch.column(each))
+            for each in wanted
         ]
         for values in zip(*columns, strict=True):
             line += 1
             yield row(values, name, line)
-
-
-def _plain(column: Any) -> list[Any]:
-    """Return Python values; moments as microseconds, for which pandas is not needed."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-    values: list[Any] = column.to_pylist()
-    return values
 
 
 class RemoteStream(io.RawIOBase):
@@ -295,139 +344,3 @@ def _whole(stream: IO[bytes], name: str) -> bytes:
             list=name,
         )
     return raw
-
-
-# -- S3 Inventory, the daily listing of a bucket that AWS makes ------------------------------------
-
-_SAFE = "/!$&'()*+,;=:@[]|~"
-_COLUMNS = {  # as the CSV calls them
-    "bucket": "Bucket",
-    "key": "Key",
-    "size": "Size",
-    "last_modified_date": "LastModifiedDate",
-    "e_tag": "ETag",
-    "is_latest": "IsLatest",
-    "is_delete_marker": "IsDeleteMarker",
-}
-
-type _Values = Iterator[tuple[int, Mapping[str, Any]]]  # line and values by the names of the CSV
-
-
-def _rows_of_inventory(manifest: Mapping[str, Any], source: str) -> Iterator[Row]:
-    """Yield the newest versions of NetCDF and HDF5 files in the data files of a manifest.
-
-    Raises:
-        InvalidInputError: It is of a format that is not read, incomplete, or damaged.
-        NotFoundError: A data file is not there.
-    """
-    read = {"csv": _from_csv, "orc": _from_orc, "parquet": _from_parquet}.get(
-        str(manifest["fileFormat"]).lower()
-    )
-    if read is None:
-        raise InvalidInputError(
-            "this format of S3 Inventory is not supported",
-            do="Configure it to be written as CSV, ORC or Parquet.",
-            list=source,
-            format=manifest["fileFormat"],
-        )
-    for listed in manifest["files"]:
-        name, raw = _data(listed, manifest, source)
-        for line, values in read(raw, manifest, name):
-            key, bucket = values.get("Key"), values.get("Bucket")
-            if not key or not bucket:
-                raise bad_row("a row of an S3 Inventory does not name an object", name, line)
-            is_past = values.get("IsLatest") in (False, "false")
-            is_deletion = values.get("IsDeleteMarker") in (True, "true")
-            if str(key).lower().endswith(SUFFIXES) and not is_past and not is_deletion:
-                url = f"s3://{bucket}/{quote(str(key), safe=_SAFE)}"
-                facts = (values.get(each) for each in ("Size", "ETag", "LastModifiedDate"))
-                yield row((url, *facts), name, line)
-
-
-def _from_parquet(raw: bytes, _manifest: Mapping[str, Any], _name: str) -> _Values:
-    file = pq.ParquetFile(io.BytesIO(raw))
-    return _values_of_batches(file.iter_batches(columns=_filter_known(file.schema_arrow)))
-
-
-def _from_orc(raw: bytes, _manifest: Mapping[str, Any], name: str) -> _Values:
-    try:
-        file = orc.ORCFile(io.BytesIO(raw))
-        columns = _filter_known(file.schema)
-        stripes = (file.read_stripe(number, columns) for number in range(file.nstripes))
-        yield from _values_of_batches(stripes)
-    except OSError as error:  # what the library raises for damage too
-        raise InvalidInputError(
-            "a data file of an S3 Inventory cannot be read as ORC",
-            do="Name another manifest, or configure it to be written as CSV or Parquet.",
-            file=name,
-            cause=str(error).partition("\n")[0],
-        ) from error
-
-
-def _filter_known(schema: Any) -> list[str]:
-    return [name for name in schema.names if name in _COLUMNS]
-
-
-def _values_of_batches(batches: Iterable[Any]) -> _Values:
-    line = 0
-    for batch in batches:
-        names = [_COLUMNS[name] for name in batch.schema.names]
-        for values in zip(*map(_plain, batch.columns), strict=True):
-            line += 1
-            yield line, dict(zip(names, values, strict=True))
-
-
-def _from_csv(raw: bytes, manifest: Mapping[str, Any], name: str) -> _Values:
-    names = [each.strip() for each in str(manifest.get("fileSchema", "")).split(",")]
-    text = gzip.decompress(raw).decode() if raw[:2] == b"\x1f\x8b" else raw.decode()
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    for values in reader:
-        if len(values) != len(names):
-            raise bad_row(
-                "a row of an S3 Inventory has a different number of columns than its schema",
-                name,
-                reader.line_num,
-                schema=names,
-                found=len(values),
-            )
-        columns = dict(zip(names, values, strict=True))
-        yield reader.line_num, columns | {"Key": unquote_plus(columns.get("Key", ""))}
-
-
-def _data(entry: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, bytes]:
-    """Return the name and bytes of a data file, compared with what the manifest says of it."""
-    key = entry.get("key") if isinstance(entry, Mapping) else None
-    if not isinstance(key, str):
-        raise InvalidInputError(
-            "the manifest of an S3 Inventory lists no data file", do="Check it.", list=source
-        )
-    where = _place(key, manifest, source)
-    with open_source(where) as opened:
-        raw = opened.read(0, opened.file.size)
-    digest = hashlib.md5(raw, usedforsecurity=False).hexdigest()
-    if entry.get("MD5checksum", digest) != digest:
-        raise InvalidInputError(
-            "a data file of an S3 Inventory does not match its manifest",
-            do="Copy it again, or name a newer manifest.",
-            list=source,
-            file=where,
-        )
-    return where, raw
-
-
-def _place(key: str, manifest: Mapping[str, Any], source: str) -> str:
-    """Find a data file: in the report's bucket, or around a copy of the manifest."""
-    if is_url(source) and not source.startswith("file://"):
-        bucket = str(manifest.get("destinationBucket", "")).removeprefix("arn:aws:s3:::")
-        return f"s3://{bucket}/{quote(key, safe=_SAFE)}"
-    folder, name = os.path.dirname(as_local_path(source)), key.rpartition("/")[2]
-    around = [os.path.join(folder, *way, name) for way in ((), ("data",), ("..", "data"))]
-    found = next((path for path in around if os.path.isfile(path)), None)
-    if found is None:
-        raise NotFoundError(
-            "a data file of an S3 Inventory is not beside its manifest",
-            do="Copy it into the same directory, or name the manifest in its bucket.",
-            list=source,
-            key=key,
-        )
-    return found

@@ -1,4 +1,4 @@
-"""Read one row of a list of source files: fields in all their spellings, or a STAC item.
+"""Read one row of a list of source files: fields in all their spellings.
 
 A list may also be a data frame of Spark; a table of Delta Lake, Iceberg or Hive that Spark reads is
 one. Only the columns that lists have are computed, and the driver holds one partition at a time.
@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
-from urllib.parse import urljoin
 
-from icevirt.connect.urls import as_local_path, file_url, is_url, spell
+import pyarrow as pa
+
+from icevirt.connect.urls import spell
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.model.chunks import END_SECOND
 from icevirt.redaction import without_secrets
@@ -21,8 +22,6 @@ from icevirt.redaction import without_secrets
 # names of columns, the first that is there counts: of the path or URL, size, etag, time
 _NAMES = (("url", "path", "href"), ("size",), ("etag",), ("last_modified", "mtime"))
 _SECOND = 1_000_000_000
-_TYPES = ("netcdf", "hdf", "x-hdf5")
-"""What the media types of NetCDF and HDF5 files have in their names."""
 
 
 class Row(NamedTuple):
@@ -35,12 +34,19 @@ class Row(NamedTuple):
     last_modified: int | None = None  # nanoseconds since 1970
 
 
-def choose_columns(there: Sequence[str], name: str) -> list[str | None]:
+def choose_columns(there: Sequence[str], name: str, url: str | None = None) -> list[str | None]:
     """Return which columns have URL, size, etag and time, however they are capitalised.
+
+    Args:
+        there: The columns that there are.
+        name: Of the list.
+        url: The column of the URL, where a catalog names it; the others are its own then.
 
     Raises:
         InvalidInputError: None has the URL.
     """
+    if url is not None and url in there:
+        return [url, None, None, None]
     folded = {each.strip().lower(): each for each in reversed(there)}
     found = [next((folded[each] for each in names if each in folded), None) for names in _NAMES]
     if found[0] is None:
@@ -144,90 +150,12 @@ def _nanoseconds(given: Any) -> int:
     return int(Decimal(given) * _SECOND)
 
 
-def is_stac(found: Any) -> bool:
-    """Say whether a JSON value is an item or a collection of items."""
-    return isinstance(found, Mapping) and found.get("type") in ("Feature", "FeatureCollection")
-
-
-def items_in(found: Mapping[str, Any]) -> list[Any]:
-    """Return the items of an item or a collection of items."""
-    if found["type"] == "Feature":
-        return [found]
-    features = found.get("features")
-    return features if isinstance(features, list) else [None]
-
-
-def row_of_item(item: Any, asset: str | None, source: str, number: int) -> Row:
-    """Return the file that an item stands for.
-
-    Args:
-        item: The item.
-        asset: The name of the asset; by default the one with the role "data", or the only one of a
-            type that NetCDF or HDF5 files have.
-        source: Where the item was found.
-        number: The line or item there.
-
-    Raises:
-        InvalidInputError: It has no such asset, or it is not clear which is meant.
-    """
-    assets = item.get("assets") if isinstance(item, Mapping) else None
-    if not isinstance(assets, Mapping) or not all(
-        isinstance(each, Mapping) for each in assets.values()
-    ):
-        raise bad_row("a STAC item has no assets", source, number)
-    name = _choose(item, assets, asset, source, number)
-    found = assets[name]
-    href = found.get("href")
-    if not isinstance(href, str) or not href:
-        raise bad_row("an asset of a STAC item has no href", source, number, asset=name)
-    return row((_absolute(href, item, source), found.get("file:size"), None, None), source, number)
-
-
-def _choose(
-    item: Mapping[str, Any], assets: Mapping[str, Any], asset: str | None, source: str, number: int
-) -> str:
-    if asset is not None:
-        names = [asset] if asset in assets else []
-    else:
-        names = [name for name in assets if "data" in (assets[name].get("roles") or ())]
-        kinds = {name: str(each.get("type", "")).lower() for name, each in assets.items()}
-        typed = [name for name in assets if any(each in kinds[name] for each in _TYPES)]
-        both = [name for name in names if name in typed]
-        names = both or names or typed
-    if len(names) != 1:
-        what = "has no such asset" if asset is not None else "does not say which asset is meant"
-        raise bad_row(
-            f"a STAC item {what} (--asset NAME chooses one)",
-            source,
-            number,
-            item=item.get("id"),
-            asset=asset,
-            there=sorted(assets),
-        )
-    return names[0]
-
-
-def _absolute(href: str, item: Mapping[str, Any], source: str) -> str:
-    """Resolve an href against the item's own link to itself, or where it was found."""
-    plain = spell(href)
-    if is_url(plain) or plain != href:
-        return plain
-    links = item.get("links")
-    there = [
-        each for each in (links if isinstance(links, list) else ()) if isinstance(each, Mapping)
-    ]
-    own = next((each.get("href") for each in there if each.get("rel") == "self"), None)
-    if isinstance(own, str) and is_url(spell(own)):
-        base = spell(own)
-    elif source == "-":
-        return href
-    else:
-        base = source if is_url(source) else file_url(as_local_path(source))
-    scheme, _, rest = base.partition("://")
-    if scheme in ("http", "https", "file"):
-        return urljoin(base, href)
-    # the standard library knows the rules for some schemes only
-    return f"{scheme}://" + urljoin(f"https://{rest}", href).removeprefix("https://")
+def plain_values(column: Any) -> list[Any]:
+    """Return the values of a column; moments as microseconds, for which pandas is not needed."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def is_spark_frame(source: object) -> bool:

@@ -375,7 +375,7 @@ def test_an_asset_is_chosen_by_name(days, tmp_path):
     ],
 )
 def test_a_relative_href_is_resolved_against_the_item(own, href, found, tmp_path):
-    from icevirt.objects.source_lists.rows import row_of_item
+    from icevirt.objects.source_lists.items import row_of_item
 
     output = item("", nc={"href": href, "roles": ["data"]})
     output["links"] = [{"rel": "self", "href": own}]

@@ -198,7 +198,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "relocate": (
         ("the files moved", "icevirt relocate repo archive/ /mnt/new/archive/ --dry-run"),
     ),
-    "diff": (("what the last commit changed", "icevirt diff repo main~1 main"),),
+    "diff": (("what the last commit changed", "icevirt diff repo"),),
 }
 """Commands to start from, with what they are for."""
 

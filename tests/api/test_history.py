@@ -3,6 +3,7 @@
 import json
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -65,6 +66,7 @@ def test_a_diff_counts_steps_and_files_and_names_them_where_the_repository_lists
     assert (counted.added, counted.gone, counted.changed) == ((f"file://{files[2]}",), (), ())
     chunks = {each.path: (each.change, each.chunks_written) for each in diff.nodes}
     assert chunks["/packed"] == ("rewritten", 12)
+    assert diff.nodes == icevirt.diff(repo_path).nodes
     old, same, new = (
         SourceFile(url=f"file:///{n}.nc", size=1, etag="", last_modified=n) for n in (1, 2, 3)
     )
@@ -89,6 +91,25 @@ def test_a_diff_counts_steps_and_files_and_names_them_where_the_repository_lists
     assert "  files: 2 to 3: 1 added, 1 gone, 1 changed\n    + file:///3.nc\n" in output
     by_count[3] = "../../../etc/passwd"
     assert not icevirt.diff(repo_path, "main~1").files[0].listed
+
+
+def test_a_diff_shows_which_chunks_a_corrected_file_changed(tmp_path, run):
+    files, repo = write_days(tmp_path / "archive"), str(tmp_path / "repo")
+    icevirt.build(f"{tmp_path}/archive/*.nc", repo, concat_dim="time")
+    with netCDF4.Dataset(files[1], "a") as file:
+        file["packed"][2] = file["packed"][2] + 1
+    icevirt.update(repo)
+    diff = icevirt.diff(repo)
+    by_path = {each.path: each for each in diff.nodes}
+    packed = by_path["/packed"]
+    assert (packed.chunks_changed, packed.differs_in[0]) == (4, (4, 8))  # those of the file
+    assert {"/x", "/y", "/time"} <= {*diff.same}
+    assert diff.files[0].changed == (f"file://{files[1]}",)
+    _, output, _ = run("diff", repo)
+    assert "~ /packed  time: 12, y: 5, x: 6; 4 chunks of 12 changed: time 4 to 7\n" in output
+    assert "written anew, and the same: /mask, /time, " in output
+    _, output, _ = run("diff", repo, "main", "-o", "json")
+    assert json.loads(output)["nodes"] == []
 
 
 def test_the_source_of_a_value_holds_it(files, repo_path, run):

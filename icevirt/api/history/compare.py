@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 
@@ -24,13 +24,14 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import ArrayNode, Node, Snapshot, document_of
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot, chunk_shape, document_of
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import lookup, repo_updates
+from icevirt.versioning.chunk_tables import find_changed
 
 
 def list_files(storage: Storage, record: Mapping[str, object]) -> dict[str, SourceFile] | None:
@@ -49,24 +50,26 @@ def list_files(storage: Storage, record: Mapping[str, object]) -> dict[str, Sour
 
 _NOT_METADATA = ("shape", "zarr_format", "node_type", "consolidated_metadata")
 _ABSENT = object()
+_MOST_COMPARED = 1_000_000  # references
 
 type _Records = dict[str, tuple[str, Mapping[str, object]]]
 """By group: the snapshot of its newest build, and what that recorded."""
 
 
 def diff(
-    repo: StorageLike | Repository, before: str, after: str = repo_updates.MAIN
+    repo: StorageLike | Repository, before: str | None = None, after: str = repo_updates.MAIN
 ) -> VersionDiff:
     """Compare two versions: groups and arrays, chunks that were written, files and steps.
 
     Nodes are compared as the two versions hold them. Chunks are those that the commits between the
-    two list, on both sides of the snapshot from which they part. Snapshots and transaction logs are
+    two list, on both sides of the snapshot from which they part. Of arrays that were written anew
+    the references are compared, up to a million of them. Else snapshots and transaction logs are
     read, no manifest.
 
     Args:
         repo: Path or URL of the repository, or the repository.
         before: A branch, a tag, a snapshot id or its first letters; ``~1`` behind it means the one
-            before.
+            before. By default the one before ``after``.
         after: The same; by default the tip of ``main``.
 
     Raises:
@@ -75,12 +78,13 @@ def diff(
         InvalidInputError: A name is that of several versions.
 
     Examples:
-        >>> icevirt.diff("repo", "main~1")  # what the last commit changed
+        >>> icevirt.diff("repo")  # what the last commit changed
         <VersionDiff ... 2 changed, 13 chunks written>
     """
     opened = repo if isinstance(repo, Repository) else Repository.open(repo)
     info = opened.head.read().info
-    first, last = resolve_version(info, before), resolve_version(info, after)
+    last = resolve_version(info, after)
+    first = resolve_version(info, f"{last}~1" if before is None else before)
     old_only, new_only = _part(info, first, last)
     notes: list[str] = []
     logs = _logs(opened.assets, [*old_only, *new_only], notes)
@@ -89,7 +93,7 @@ def diff(
     # pairs of prefixes: replaced in order, they turn paths of one version into those of the other
     back = [(after, before) for before, after in moves_in(old_only)]
     moves = [*back, *moves_in(reversed(new_only))]
-    nodes = tuple(_nodes(old, new, logs))
+    nodes = tuple(_compare_chunks(opened, (old, new), _nodes(old, new, logs)))
     if any(
         each.change in ("added", "rewritten")
         and each.kind == "array"
@@ -209,6 +213,37 @@ def _compare(before: Node, after: Node, chunks: int | None, change: str) -> Node
         metadata=metadata,
         chunks_written=chunks,
     )
+
+
+def _compare_chunks(
+    repo: Repository, versions: tuple[Snapshot, Snapshot], nodes: Iterable[NodeChange]
+) -> Iterator[NodeChange]:
+    """Yield the nodes; those of arrays that were written anew with the chunks that differ."""
+    sessions = [repo.readonly_session(snapshot_id=str(each.id)) for each in versions]
+    left = _MOST_COMPARED
+    for each in nodes:
+        places = (each.moved_from or each.path, each.path)
+        pair = [found.find(path) for found, path in zip(versions, places, strict=True)]
+        arrays = [node for node in pair if isinstance(node, ArrayNode)]
+        if each.change != "rewritten" or len(arrays) < len(pair):
+            yield each
+            continue
+        edges = chunk_shape(arrays[1])
+        left -= sum(_count_references(*of) for of in zip(versions, arrays, strict=True))
+        if edges is None or edges != chunk_shape(arrays[0]) or left < 0:
+            yield each
+            continue
+        tables = (found.array_table(path) for found, path in zip(sessions, places, strict=True))
+        changed = find_changed(*tables).astype(np.int64)
+        ends = [] if not len(changed) else [changed.min(axis=0), changed.max(axis=0) + 1]
+        longest = np.maximum(arrays[0].shape, arrays[1].shape)
+        box = [np.minimum(end * edges, longest).tolist() for end in ends]
+        yield replace(each, chunks_changed=len(changed), differs_in=tuple(zip(*box, strict=True)))
+
+
+def _count_references(snapshot: Snapshot, node: ArrayNode) -> int:
+    found = (snapshot.manifest(each.object_id) for each in node.manifests)
+    return sum(each.num_chunk_refs for each in found if each is not None)
 
 
 def _dimensions(node: Node) -> tuple[str | None, ...]:

@@ -140,6 +140,14 @@ class NodeChange:
     shape: tuple[int, ...] | None = None
     metadata: tuple[MetadataChange, ...] = ()
     chunks_written: int | None = None  # that commits list; None: they list none
+    chunks_changed: int | None = None  # of an array written anew, that differ; None: not compared
+    differs_in: tuple[tuple[int, int], ...] = ()  # box of these elements, (from, to) each
+
+    @property
+    def holds_the_same(self) -> bool:
+        """Whether it was written anew, and nothing differs."""
+        is_same = self.shape == self.shape_before and not self.metadata and self.moved_from is None
+        return is_same and self.chunks_changed == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +199,11 @@ class VersionDiff(Pictured):
     def chunks_written(self) -> int:
         """Chunks of all arrays that the commits list."""
         return sum(each.chunks_written or 0 for each in self.nodes)
+
+    @property
+    def same(self) -> tuple[str, ...]:
+        """Paths of arrays that were written anew and hold the same."""
+        return tuple(each.path for each in self.nodes if each.holds_the_same)
 
     def is_empty(self) -> bool:
         """Return whether nothing differs."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +15,18 @@ from icevirt.access.authorizing import refuse_unreadable
 from icevirt.amounts import volume
 from icevirt.api.events import Clock, long_running
 from icevirt.api.storing import ArrayStorage, StoredIn, dataset_of, files_of, index_of
+from icevirt.api.upkeep.copies import (
+    StoredWork,
+    blocks_of,
+    new_groups,
+    say_levels_of,
+    store_levels,
+    twin_of,
+)
+from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.reports.build import LayoutCost, Progress
 from icevirt.archive.reports.relocation import MaterializeReport
 from icevirt.errors import (
-    AlreadyExistsError,
     ConflictError,
     InvalidInputError,
     StorageError,
@@ -26,12 +35,19 @@ from icevirt.errors import (
 from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
-from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.snapshot import ArrayNode, Extents, Node, Snapshot, chunk_shape, document_of
+from icevirt.model.json import JSONObject
+from icevirt.model.snapshot import (
+    ArrayNode,
+    Extents,
+    Snapshot,
+    chunk_shape,
+    document_of,
+)
+from icevirt.planning.coarsening import SAID, Level, plan_level
 from icevirt.planning.schedule.twin_estimate import cost_of_layout, edges_of, steps_of
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
-from icevirt.planning.twins import is_twin, path_of_twin, rewritten_bytes
+from icevirt.planning.twins import is_twin, rewritten_bytes
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
@@ -62,6 +78,8 @@ def materialize(
     where: Where | None = None,
     codec: Literal["zstd"] | None = None,
     beside: bool = False,
+    coarsen: Mapping[str, int] | None = None,
+    levels: int = 1,
     branch: str = "main",
     authorize_virtual_chunk_access: Authorization = None,
     message: str | None = None,
@@ -88,6 +106,12 @@ def materialize(
         beside: Store a second array in the other chunks, NAME_twin, and leave the variable as it
             is. Appends and updates keep both in step, and the engine reads for each selection the
             one that costs less.
+        coarsen: With ``beside``: store means of blocks instead, of so many elements along each
+            dimension, like ``{"lat": 2, "lon": 2}``: overviews for maps, in groups below
+            ``coarsened``. Missing values are left out, and the last block of a dimension may have
+            less elements. Values are weighed by the cosine of their latitude where the grid is
+            one of latitudes and longitudes. ``chunks`` are those of the copies then.
+        levels: How many coarser copies: each has blocks that are as many times larger again.
         branch: The branch that the commit goes to.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below; left out:
             what builds of this user on this machine referred to.
@@ -127,15 +151,104 @@ def materialize(
     node = session.array(paths.canonical(variable))
     dataset = dataset_of(head, head.read(), branch, node)
     _refuse_twin(node, dataset)
-    if beside:
-        twin = _twin_of(session.snapshot, node, dataset, chunks, where)
+    works, main, found, (region, is_widened) = _plan_works(
+        session,
+        node,
+        dataset,
+        access=access,
+        chunks=chunks,
+        where=where,
+        codec=codec,
+        beside=beside,
+        blocks=blocks_of(node, dataset, coarsen, levels, is_apart=beside and not (where or codec)),
+    )
+    growing = () if dataset is None else dataset.growing
+    if not dry_run:
+        refuse_unreadable(session, [node], access)
+    with long_running("materialize", clock), job_tags(storage.url), ExitStack() as stack:
+        with clock.phase("executor"):
+            work_size = 0 if _count(session, node) <= _FEW else None
+            running = stack.enter_context(executor_of(executor, work=work_size, phase=clock.phase))
+        seen = (storage, layout.snapshot(session.snapshot.id))
+        check_before_first(
+            running, ClusterNeeds(read=(seen,)) if dry_run else ClusterNeeds(written=(storage,))
+        )
+        with clock.phase("count"):
+            counted = [
+                each for work in works.values() for each in work.storage.count(running, clock)
+            ]
+        if not dry_run:
+            _refuse_full(storage, sum(each.bytes_stored for each in counted), node.path)
+        is_new = main.storage.zarr_json is not None
+        is_needed = bool(sum(each.chunks for each in counted)) or is_new
+        stored: dict[str, list[Copied]] = {}
+        snapshot_id = None
+        if not dry_run and is_needed:
+            with clock.phase("store"):
+                stored = {path: work.storage.store(running, clock) for path, work in works.items()}
+            with clock.phase("commit"):
+                snapshot_id = _commit(
+                    head,
+                    Assets(storage, manifests=main.storage.copy.encoding),
+                    before=node,
+                    seen=session.snapshot,
+                    works=works,
+                    stored=stored,
+                    groups=tuple(level.group for level in found),
+                    branch=branch,
+                    message=message or f"Materialize {node.path}{' beside' * beside}",
+                )
+    made, copied = main.storage.made, [*chain.from_iterable(stored.values())] or counted
+    is_counted = bool(stored) or not is_new
+    grids = [each.storage.made for each in works.values()]
+    return MaterializeReport(
+        repo=storage.url,
+        branch=branch,
+        variable=made.path,
+        is_plan=dry_run,
+        snapshot_id=snapshot_id,
+        region=region,
+        is_widened=is_widened,
+        chunk_shape=chunk_shape(made) or (),
+        is_reencoded=is_new,
+        chunks=sum(math.prod(each.num_chunks) for each in grids)
+        if is_new
+        else sum(each.chunks for each in copied),
+        bytes_read=sum(each.bytes_read for each in counted),
+        bytes_stored=sum(each.bytes_stored for each in copied)
+        if is_counted
+        else sum(map(_bytes, grids)),
+        tasks=sum(len(each.storage.tasks(running)) for each in works.values()) if is_needed else 0,
+        bytes_rewritten=sum(_bytes_rewritten(each, growing) for each in grids) if beside else 0,
+        levels=tuple(level.path for level in found),
+        **(_layouts(session, node, made, growing) if beside and not found else {}),
+        executor=running.name,
+        seconds=clock.seconds,
+    )
+
+
+def _plan_works(
+    session: Session,
+    node: ArrayNode,
+    dataset: StoredIn | None,
+    *,
+    access: Mapping[str, Any],
+    chunks: Mapping[str, int] | None,
+    where: Where | None,
+    codec: str | None,
+    beside: bool,
+    blocks: Sequence[Mapping[str, int]],
+) -> tuple[
+    dict[str, StoredWork], StoredWork, list[Level], tuple[tuple[tuple[int, int], ...], bool]
+]:
+    """Return what is stored by path, the first of it, coarser copies, and the region."""
+    twin, before = None, StoredForm()
+    if beside and not blocks:
+        twin = twin_of(session.snapshot, node, dataset, chunks, where)
         before = StoredForm(of=node.path)
-    else:
-        twin, before = None, StoredForm()
-        if dataset is not None:
-            before = dataset.forms.get(node.path, before)
-    form = form_of(node, chunks, codec, before)
-    zarr_json = json_of_form(form, node.user_data)
+    elif dataset is not None:
+        before = dataset.forms.get(node.path, before)
+    form = before if blocks else form_of(node, chunks, codec, before)
     if (chunks or codec) and where:
         raise InvalidInputError(
             "a region keeps the chunks and codecs of its variable",
@@ -151,7 +264,7 @@ def materialize(
     region, box, is_widened = region_of(session, node, where or {})
     config = session.config
     base = CopyTask(
-        repo=storage,
+        repo=session.assets.storage,
         node=node,
         access=access,
         beside=twin,
@@ -160,103 +273,17 @@ def materialize(
         encoding=ManifestEncoding.of_config(config.document),
         is_listed=_count(session, node) <= MAX_LISTED,
     )
-    work = ArrayStorage(
-        copy=base, zarr_json=zarr_json, growing=() if dataset is None else dataset.growing
-    )
-    if not dry_run:
-        refuse_unreadable(session, [node], access)
-    with long_running("materialize", clock), job_tags(storage.url), ExitStack() as stack:
-        with clock.phase("executor"):
-            work_size = 0 if _count(session, node) <= _FEW else None
-            running = stack.enter_context(executor_of(executor, work=work_size, phase=clock.phase))
-        seen = (storage, layout.snapshot(session.snapshot.id))
-        check_before_first(
-            running, ClusterNeeds(read=(seen,)) if dry_run else ClusterNeeds(written=(storage,))
-        )
-        with clock.phase("count"):
-            counted = work.count(running, clock)
-        if not dry_run:
-            _refuse_full(storage, sum(each.bytes_stored for each in counted), node.path)
-        is_needed = bool(sum(each.chunks for each in counted)) or zarr_json is not None
-        stored: list[Copied] = []
-        snapshot_id = None
-        if not dry_run and is_needed:
-            with clock.phase("store"):
-                stored = work.store(running, clock)
-            with clock.phase("commit"):
-                snapshot_id = _commit(
-                    head,
-                    Assets(storage, manifests=base.encoding),
-                    before=node,
-                    there=session.snapshot.find(work.made.path),
-                    made=work.node(stored),
-                    stored=stored,
-                    branch=branch,
-                    message=message or f"Materialize {node.path}{' beside' * beside}",
-                    form=None if where else form,
-                )
-    made, is_new, copied = work.made, zarr_json is not None, stored or counted
-    is_counted = bool(stored) or not is_new
-    return MaterializeReport(
-        repo=storage.url,
-        branch=branch,
-        variable=made.path,
-        is_plan=dry_run,
-        snapshot_id=snapshot_id,
-        region=region,
-        is_widened=is_widened,
-        chunk_shape=chunk_shape(made) or (),
-        is_reencoded=is_new,
-        chunks=math.prod(made.num_chunks) if is_new else sum(each.chunks for each in copied),
-        bytes_read=sum(each.bytes_read for each in counted),
-        bytes_stored=sum(each.bytes_stored for each in copied)
-        if is_counted
-        else _bytes(session, node),
-        tasks=len(work.tasks(running)) if is_needed else 0,
-        bytes_rewritten=_bytes_rewritten(made, work.growing) if beside else 0,
-        **(_layouts(session, node, made, work.growing) if beside else {}),
-        executor=running.name,
-        seconds=clock.seconds,
-    )
-
-
-def _twin_of(
-    snapshot: Snapshot,
-    node: ArrayNode,
-    dataset: StoredIn | None,
-    chunks: Mapping[str, int] | None,
-    where: Where | None,
-) -> tuple[str, ObjectId8]:
-    """Return path and id of the twin of a variable.
-
-    Raises:
-        InvalidInputError: It needs chunks of its own, or nothing would keep it in step.
-        AlreadyExistsError: Another array lies there.
-    """
-    path = path_of_twin(node.path)
-    if dataset is None or not chunks or where:
-        raise InvalidInputError(
-            "a twin is of a whole variable of a dataset, in chunks of its own",
-            do=write_remedy(
-                "Pass ",
-                write_code('chunks={"time": 365}', "--chunks time=365"),
-                " without ",
-                write_option("where"),
-                ", for a variable that icevirt.build made.",
-            ),
-            variable=node.path,
-        )
-    key, there = ObjectId8.of_content(dataset.build_id.encode(), path.encode()), snapshot.find(path)
-    # a variable of the files may have that name, and then the same id
-    is_ours = dataset.forms.get(path, StoredForm()).of == node.path
-    if there is not None and not (is_ours and there.id == key):
-        raise AlreadyExistsError(
-            "the twin would have the name of another array",
-            do="Move that array, or delete it, and run this again.",
-            variable=node.path,
-            twin=path,
-        )
-    return path, key
+    found = [plan_level(session.snapshot, node, each, chunks or {}) for each in blocks]
+    if dataset is not None and found:
+        works = store_levels(base, session, dataset, found)
+        main = works[found[0].path]
+    else:
+        zarr_json = json_of_form(form, node.user_data, node.path)
+        growing = () if dataset is None else dataset.growing
+        storing = ArrayStorage(copy=base, zarr_json=zarr_json, growing=growing)
+        main = StoredWork(storing, None if where else form)
+        works = {storing.made.path: main}
+    return works, main, found, (region, is_widened)
 
 
 def _refuse_twin(node: ArrayNode, dataset: StoredIn | None) -> None:
@@ -311,10 +338,10 @@ def _layouts(
     return {name: cost_of_layout(array, each, axis) for name, each in edges.items()}
 
 
-def _bytes(session: Session, node: ArrayNode) -> int:
-    from icevirt.access.columns.stored_array import open_array
-
-    return math.prod(node.shape) * open_array(session, node.path).dtype.itemsize
+def _bytes(node: ArrayNode) -> int:
+    """Return the bytes of the values of an array that is encoded."""
+    dtype = find_fixed_dtype(document_of(node)["data_type"])
+    return 0 if dtype is None else math.prod(node.shape) * dtype.itemsize
 
 
 def _count(session: Session, node: ArrayNode) -> int:
@@ -327,21 +354,23 @@ def _commit(
     assets: Assets,
     *,
     before: ArrayNode,
-    there: Node | None,
-    made: ArrayNode,
-    stored: list[Copied],
+    seen: Snapshot,
+    works: Mapping[str, StoredWork],
+    stored: Mapping[str, list[Copied]],
+    groups: Sequence[str],
     branch: str,
     message: str,
-    form: StoredForm | None,
 ) -> str:
-    files, index = files_of(stored), index_of(stored)
-    chunks = {} if index is None else {made.id: index}
-
+    made = {path: works[path].storage.node(each) for path, each in stored.items()}
+    files = files_of([each for parts in stored.values() for each in parts])
+    indices = {made[path].id: index_of(parts) for path, parts in stored.items()}
+    chunks = {key: index for key, index in indices.items() if index is not None}
+    forms = {path: work.form for path, work in works.items()}
     held = HeldObjects(assets.storage)
 
     def decide(current: RepoState) -> tuple[str, Sequence[Edit]]:
         base = assets.snapshot(lookup.branch_tip(current.info, branch))
-        is_moved = base.find(made.path) != there
+        is_moved = any(base.find(path) != seen.find(path) for path in made)
         if base.find(before.path) != before or is_moved:
             raise ConflictError(
                 "another writer changed the array while its chunks were stored",
@@ -351,19 +380,26 @@ def _commit(
                 ours=message,
                 theirs=repo_updates.line_of(base),
             )
-        nodes = tuple(made if node.id == made.id else node for node in base.nodes)
-        if base.find(made.path) is None:
-            nodes = (*nodes, made)
+        kept = tuple(node for node in base.nodes if node.path not in made)
+        nodes = (*kept, *made.values(), *new_groups(base, groups))
         dataset = dataset_of(head, current, branch, before)
+        metadata: JSONObject = {}
+        if dataset is not None:
+            top = paths.parent(before.path)
+            if groups:
+                known = {path: form for path, form in forms.items() if form is not None}
+                nodes = say_levels_of(nodes, top, {**dataset.forms, **known})
+            said = {top: SAID} if groups else {}
+            metadata = dataset.metadata(nodes, forms, said)
         pending = PendingCommit(
             base=base,
             branch=branch,
             message=message,
             nodes=nodes,
-            metadata={} if dataset is None else dataset.metadata(nodes, form, made.path),
+            metadata=metadata,
             written=files,
             chunks=chunks,
-            touched=frozenset() if chunks else frozenset({made.id}),
+            touched=frozenset(indices.keys() - chunks.keys()),
         )
         snapshot, commit = pending.put(head, assets, held)
         return str(snapshot.id), (commit,)

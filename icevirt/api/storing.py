@@ -35,7 +35,7 @@ from icevirt.planning.twins import is_twin, is_twin_of
 from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import in_order
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
-from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks
+from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks, read_weights
 from icevirt.versioning.merge.build_merge import BuiltArray, array_of
 from icevirt.versioning.repo_updates import as_json
 from icevirt.wire.manifests.encoding import ManifestEncoding
@@ -154,6 +154,16 @@ def _tasks(running: Executor) -> int:
     return slots * _TASKS_PER_SLOT if slots > 1 else 1
 
 
+def _lacks_latitudes(form: StoredForm, path: str, known: Mapping[str, PlannedArray]) -> str | None:
+    """Say that the latitudes are gone that weigh the values of a coarser copy."""
+    how = form.coarsen
+    if how is None or how.area is None:
+        return None
+    found = known.get(how.area)
+    is_there = found is not None and found.shape == (known[path].shape[how.axis],)
+    return None if is_there else f"{how.area} are not its latitudes"
+
+
 _REGION = "a region of it is stored"
 
 
@@ -180,28 +190,37 @@ class StoredIn:
         """The dimensions along which the dataset grows."""
         return concat_dims(self.record)
 
-    def metadata(self, nodes: Iterable[Node], form: StoredForm | None, path: str) -> JSONObject:
+    def metadata(
+        self,
+        nodes: Iterable[Node],
+        stored: Mapping[str, StoredForm | None],
+        said: Mapping[str, Sequence[str]],
+    ) -> JSONObject:
         """Return what the snapshot says, and write it for the time when the snapshot is gone.
 
         The snapshot then counts as the last build of the dataset, which stored the variable.
 
         Args:
             nodes: Of the snapshot.
-            form: How the variable is stored as a whole; None where a region is.
-            path: Of the array that was stored: the variable, or its twin.
+            stored: How each array is stored as a whole: the variable, or copies of it; None where
+                a region is.
+            said: Attributes of groups that were written beside, by path; no files have them.
         """
         carried = Carried.of(self.target)
         record = carried.going_on
         forms = forms_of(self.record)
         edited = dict(carried.edited)
-        if form is not None:
-            forms[path] = form
-            if edited.get(path) == _REGION or form.of is not None:
-                edited.pop(path, None)
-        elif self.path not in forms:
-            edited[self.path] = edited.get(self.path, _REGION)
+        for path, form in stored.items():
+            if form is not None:
+                forms[path] = form
+                if edited.get(path) == _REGION or form.of is not None:
+                    edited.pop(path, None)
+            elif self.path not in forms:
+                edited[self.path] = edited.get(self.path, _REGION)
         record |= {"stored": record_forms(forms), "edited": edited}
-        new = {node.path: node for node in nodes if node.path == path}
+        kept = record["kept"]
+        record["kept"] = kept | {p: sorted({*kept.get(p, ()), *said[p]}) for p in said}
+        new = {node.path: node for node in nodes if node.path in stored}
         carried = replace(carried, made={**carried.made, **new})
         carried.keep(self.target.storage, record, nodes)
         return as_json({METADATA: record})
@@ -279,7 +298,7 @@ class StoringAgain:
                 if form.of in known:
                     findings.append(f"{path} is no longer kept: {form.of} does not fit its chunks")
                 continue
-            why = form.misfit(loads(known[path].zarr_json))
+            why = form.misfit(loads(known[path].zarr_json)) or _lacks_latitudes(form, path, known)
             if why is None:
                 forms[path] = form
             else:
@@ -319,7 +338,7 @@ class StoringAgain:
         written = {file.id: file for file in files}
         with clock.phase("store"):
             for path, form in self.forms.items():
-                work = self._work(path, form, arrays[form.of or path])
+                work = self._work(path, form, arrays)
                 stored = work.store(running, clock)
                 node = work.node(stored)
                 found[path] = BuiltArray(node.user_data, node.id, node.manifests)
@@ -332,12 +351,15 @@ class StoringAgain:
         left = tuple(file for key, file in written.items() if key in used)
         return StoredArrays(arrays=found, manifests=left, counts=counts)
 
-    def _work(self, path: str, form: StoredForm, array: BuiltArray) -> ArrayStorage:
+    def _work(self, path: str, form: StoredForm, arrays: Mapping[str, BuiltArray]) -> ArrayStorage:
+        array = arrays[form.of or path]
         config, containers = self.target.config, self.plan.containers
         access = in_force().authorization(map(entry_of, containers))
         known = config.virtual_chunk_containers
+        how = form.coarsen
         task = CopyTask(
             repo=self.target.storage,
+            coarsen=how,
             node=array_of(form.of or path, array.zarr_json, array.node_id, array.manifests),
             beside=None if form.of is None else (path, self._twins[path].node_id),
             containers=tuple(each for each in containers if each.url_prefix not in known),
@@ -345,5 +367,8 @@ class StoringAgain:
             inline_threshold=config.inline_threshold,
             encoding=ManifestEncoding.of_config(config.document),
         )
-        zarr_json = json_of_form(form, array.zarr_json)
+        if how is not None and how.area is not None:
+            latitudes = replace(task, node=array_of(how.area, *arrays[how.area]))
+            task = replace(task, weights=read_weights(latitudes.session(), how))
+        zarr_json = json_of_form(form, array.zarr_json, path)
         return ArrayStorage(copy=task, zarr_json=zarr_json, growing=self.plan.concat_dim)

@@ -475,6 +475,12 @@ FUNCTIONS: dict[str, FunctionCommand] = {
                 value=lambda given: dict(chain.from_iterable(each.items() for each in given)),
                 doc="Cut the variable into other chunks, of so many elements.",
             ),
+            "coarsen": Notation(
+                metavar="<DIM=NUMBER>",
+                parser=_lengths,
+                value=lambda given: dict(chain.from_iterable(each.items() for each in given)),
+                doc="With --beside: store means of blocks of so many elements, as overviews.",
+            ),
             "where": Notation(
                 metavar="<DIM=LABEL[:LAST]>",
                 parser=_region,

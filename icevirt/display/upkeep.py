@@ -304,6 +304,7 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
         report.repo,
         {
             "variable": f"{report.variable}[{spans}]{widened}",
+            "coarser copies": ", ".join(report.levels) or None,
             "chunks": f"{count(report.chunks, 'chunk')}{shape}",
             "reads": f"{size(report.bytes_read)} of source files",
             "stores": f"{size(report.bytes_stored)}{before}",

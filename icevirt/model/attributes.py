@@ -236,6 +236,9 @@ def _strict(number: Any) -> JSON:
 TWIN_OF = "icevirt_twin_of"
 """Attribute of a twin: the name of the variable that it copies, which lies beside it."""
 
+COARSENED_FROM = "icevirt_coarsened_from"
+"""Attribute of a coarser copy: the path of the variable, from the group of the copy."""
+
 TWIN_MARKS = "icevirt_twins"
 """Key of the metadata of a snapshot: a digest of each twin that is in step, by its path."""
 

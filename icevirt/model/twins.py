@@ -13,7 +13,7 @@ from typing import Any
 
 from icevirt.errors import FormatError
 from icevirt.model import paths
-from icevirt.model.attributes import TWIN_MARKS, TWIN_OF
+from icevirt.model.attributes import COARSENED_FROM, TWIN_MARKS, TWIN_OF
 from icevirt.model.snapshot import ArrayNode, document_of
 
 _DECODED_BY = ("shape", "data_type", "fill_value", "chunk_grid", "codecs")
@@ -23,28 +23,62 @@ type History = Iterable[Mapping[str, Any]]
 """Metadata of snapshots, the newest first."""
 
 
+def path_of_twin(path: str) -> str:
+    """Return where the twin of a variable lies."""
+    return f"{path}_twin"
+
+
 def find_variable(node: ArrayNode) -> str | None:
     """Return the path of the variable that an array says to copy; None where it says nothing."""
-    if TWIN_OF.encode() not in node.user_data:
+    if TWIN_OF.encode() in node.user_data:
+        name = (document_of(node).get("attributes") or {}).get(TWIN_OF)
+        if isinstance(name, str) and name and "/" not in name:
+            return _join(paths.parent(node.path), name)  # of a node, if there is such a node
+    return find_finer(node)
+
+
+def find_finer(node: ArrayNode) -> str | None:
+    """Return the path of the variable whose coarser copy an array says to be."""
+    if COARSENED_FROM.encode() not in node.user_data:
         return None
-    name = (document_of(node).get("attributes") or {}).get(TWIN_OF)
-    if not isinstance(name, str) or not name or "/" in name:
+    said = (document_of(node).get("attributes") or {}).get(COARSENED_FROM)
+    if not isinstance(said, str) or not said.startswith("../"):
         return None
-    return f"{paths.parent(node.path).rstrip('/')}/{name}"  # of a node, if there is such a node
+    up, _, name = said.rpartition("../")
+    above = [*paths.ancestors(node.path)]
+    steps = up.count("../") + 1
+    is_known = name and "/" not in name and not up.replace("../", "") and steps < len(above)
+    return _join(above[-1 - steps], name) if is_known else None
 
 
-def find_twins(arrays: Iterable[ArrayNode], history: Callable[[], History]) -> dict[str, ArrayNode]:
-    """Return the twins among arrays, by the path of the variable, where that is among them.
+def _join(group: str, name: str) -> str:
+    """Return a path that anybody may have written, whether or not a node can have it."""
+    return f"{group.rstrip('/')}/{name}"
 
-    An attribute alone makes no twin: it travels with copies, and files have it then. A commit
-    marked a twin once.
+
+def find_copies(
+    arrays: Iterable[ArrayNode], history: Callable[[], History]
+) -> dict[str, tuple[ArrayNode, ArrayNode]]:
+    """Return twins and coarser copies among arrays, by path, with their variables among them.
+
+    An attribute alone makes no copy: it travels with copies, and files have it then. A commit
+    marked a copy once.
     """
     known = {node.path: node for node in arrays}
     said = ((find_variable(node), node) for node in known.values())
     return {
-        path: node
+        node.path: (node, known[path])
         for path, node in said
         if path in known and path != node.path and _find_mark(node.path, history()) is not None
+    }
+
+
+def find_twins(arrays: Iterable[ArrayNode], history: Callable[[], History]) -> dict[str, ArrayNode]:
+    """Return the twins among arrays, by the path of the variable, where that is among them."""
+    return {
+        variable.path: node
+        for node, variable in find_copies(arrays, history).values()
+        if find_finer(node) is None
     }
 
 
@@ -59,8 +93,8 @@ def is_in_step(twin: ArrayNode, variable: ArrayNode, history: History) -> bool:
     mark = _find_mark(twin.path, history)
     try:
         one, other = document_of(twin), document_of(variable)
-        is_like = all(one.get(name) == other.get(name) for name in _ELEMENTS)
-        return is_like and mark is not None and mark == digest_of_twin(variable, twin)
+        is_like = find_finer(twin) or all(one.get(name) == other.get(name) for name in _ELEMENTS)
+        return bool(is_like) and mark is not None and mark == digest_of_twin(variable, twin)
     except FormatError:
         return False
 

@@ -28,6 +28,7 @@ from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSON
 from icevirt.model.snapshot import ArrayNode, Snapshot, document_of
+from icevirt.planning.coarsening import Coarsening
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import (
     JOINED_CHUNK_BYTES,
@@ -159,6 +160,7 @@ class LengthenedArray:
     kept: int  # elements along the axis whose chunks stay; those behind are written again
     expected: int | None  # references that are added; None: not known before
     is_cut: bool = False  # chunks are encoded anew, in the form in which the variable is stored
+    coarsen: Coarsening | None = None  # what is stored for blocks of values
 
     @property
     def first(self) -> int:
@@ -231,10 +233,11 @@ def lengthen(  # noqa: PLR0917 - a plan, and what it is held against
     behind = _steps_behind(plan, ends)
     for array in plan.arrays:
         before, now = decided[array.path], decision_of(array)
+        form = forms.get(array.path)
+        now = now if form is None else replace(now, shape=form.shape(now.shape))
         node = _as_decided(array, before, now, tip)
         if steps is not None and _length_along(node, plan.concat_dim[0]) not in (None, steps):
             raise OtherwiseError(f"steps are missing between {array.path} and the new files")
-        form = forms.get(array.path)
         if now.kind is Growing.by_references:
             made = found[now.kind] if form is None else stored
             made.append(_by_references(array, facts, ends, node, form))
@@ -341,15 +344,15 @@ def _by_references(
         raise OtherwiseError(f"some chunks of {path} {why}")
     axis, begin = _behind(array, ends)
     planned = json.loads(array.zarr_json)
-    _check_layout(array, form.apply(planned) if form and is_cut else planned, node, document)
+    _check_layout(array, form.apply(planned, path) if form and is_cut else planned, node, document)
     length, edge, more = node.shape[axis], array.chunk_shape[axis], array.shape[axis] - begin
     if begin % edge or (length % edge and not is_cut):
         raise OtherwiseError(f"the last chunk of {path} is not full{' in its files' * is_cut}")
-    shape, kept = _shape(array, node, axis, more), length
+    shape, kept = _shape(array, node, axis, more, form), length
     alone, zarr_json = shape, _with_shape(document, shape)
     if is_cut:
         edge = document["chunk_grid"]["configuration"]["chunk_shape"][axis]
-        alone, kept = _with_length(shape, axis, more), length // edge * edge
+        alone, kept = _with_length(array.shape, axis, more), length // edge * edge
     new = np.flatnonzero(array.files >= ends)
     grid = [-(-size // step) for size, step in zip(alone, array.chunk_shape, strict=True)]
     counts, expected = _counts(array, facts, ends, array.whole[new])
@@ -370,6 +373,7 @@ def _by_references(
         kept=kept,
         expected=expected,
         is_cut=is_cut,
+        coarsen=None if form is None else form.coarsen,
     )
 
 
@@ -437,9 +441,12 @@ def _check_layout(
         raise OtherwiseError(f"the dimensions of {array.path} were renamed since the last build")
 
 
-def _shape(array: PlannedArray, node: ArrayNode, axis: int, more: int) -> tuple[int, ...]:
+def _shape(
+    array: PlannedArray, node: ArrayNode, axis: int, more: int, form: StoredForm | None
+) -> tuple[int, ...]:
     shape = _with_length(node.shape, axis, node.shape[axis] + more)
-    if _with_length(array.shape, axis, shape[axis]) != shape:
+    planned = array.shape if form is None else form.shape(array.shape)
+    if _with_length(planned, axis, shape[axis]) != shape:
         raise OtherwiseError(f"{array.path} would have another shape")
     return shape
 
@@ -475,7 +482,7 @@ def _by_values(  # noqa: PLR0917 - an array, and where it goes on
     """Return what is added to values that are stored, and which of their chunks are cut anew."""
     document = document_of(node)
     more = array.shape[axis] - begin
-    shape = _shape(array, node, axis, more)
+    shape = _shape(array, node, axis, more, form)
     if form is None or form.is_copy:
         edges, codecs = choose_joined_edges(shape, (axis,)), _codecs(array, document, shape)
     else:

@@ -64,7 +64,7 @@ def plan_changes(
         changes.append(PlanChange(what=text, stops=False))
     documents = {path: json.loads(array.zarr_json) for path, array in new.items()}
     documents |= {
-        path: form.apply(documents[path])
+        path: form.apply(documents[path], path)
         for path, form in forms.items()
         if path in documents and form.misfit(documents[path]) is None
     }

@@ -28,11 +28,6 @@ from icevirt.planning.stored_form import StoredForm, StoredForms, forms_of
 BEHIND = "the variable that it copies was changed"
 
 
-def path_of_twin(path: str) -> str:
-    """Return where the twin of a variable lies."""
-    return f"{path}_twin"
-
-
 def own_twins(record: Mapping[str, Any], tip: Snapshot) -> StoredForms:
     """Return the twins that a record of a dataset names, and that are still there."""
     return {
@@ -99,10 +94,12 @@ def add_twins(plan: BuildPlan, twins: StoredForms) -> BuildPlan:
 def _note(array: PlannedArray, form: StoredForm, growing: Sequence[str]) -> str:
     """Say in which chunks a twin lies, and how much of it each append writes again."""
     edges, names = form.chunk_shape or array.chunk_shape, array.schema.dimension_names
-    size = rewritten_bytes(array.shape, edges, names, growing, array.schema.data_type)
+    data_type = array.schema.data_type if form.coarsen is None else "float64"
+    size = rewritten_bytes(form.shape(array.shape), edges, names, growing, data_type)
     lengths = " × ".join(map(str, edges))
     again = f"; an append writes up to {volume(size)} of its values again" if size else ""
-    return f"{array.path} is the twin of {form.of}, in chunks of {lengths}{again}"
+    what = "the twin" if form.coarsen is None else "a coarser copy"
+    return f"{array.path} is {what} of {form.of}, in chunks of {lengths}{again}"
 
 
 def rewritten_bytes(

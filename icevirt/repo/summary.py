@@ -19,7 +19,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, GroupNode, chunk_extents, document_of
-from icevirt.model.twins import History, find_twins, is_in_step
+from icevirt.model.twins import History, find_copies, is_in_step
 from icevirt.planning.coverage import (
     KINDS,
     ArrayCoverage,
@@ -99,8 +99,8 @@ def summary(
         arrays=arrays,
         generation=info.generation,
         twins={
-            twin.path: is_in_step(twin, nodes[path], history())
-            for path, twin in find_twins(nodes.values(), history).items()
+            path: is_in_step(twin, variable, history())
+            for path, (twin, variable) in find_copies(nodes.values(), history).items()
         },
     )
 

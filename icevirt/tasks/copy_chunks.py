@@ -24,8 +24,9 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.snapshot import ArrayNode, Extents, Snapshot
+from icevirt.model.snapshot import ArrayNode, Extents, Snapshot, document_of
 from icevirt.objects.answers import Staleness
+from icevirt.planning.coarsening import Coarsening, decode_as, weigh
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
@@ -44,6 +45,7 @@ from icevirt.tasks.chunk_encoding import (
     plain_dtype,
     store_large,
 )
+from icevirt.tasks.coarse_values import as_coarse
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests.encoding import ManifestEncoding
@@ -60,6 +62,8 @@ class CopyTask:
     repo: Storage
     node: ArrayNode  # as it is, perhaps in no snapshot yet
     beside: tuple[str, ObjectId8] | None = None  # the array that is encoded, if it is another one
+    coarsen: Coarsening | None = None  # what it has for blocks of values
+    weights: NDArray[np.float64] | None = None  # of latitudes
     containers: tuple[VirtualChunkContainer, ...] = ()  # of its files, beside the repository's
     access: Mapping[str, Any]  # by authorized prefix
     manifests: tuple[bytes, ...] = ()  # whose references are copied as they are
@@ -157,14 +161,16 @@ def copy_chunks(task: CopyTask) -> Copied:
 def encode_chunks(task: CopyTask) -> Copied:
     """Read the values of a box of chunks, and store them as the new metadata says."""
     session, node = task.session(), task.node
-    array = open_array(session, node.path)
+    fine = open_array(session, node.path)
+    array = as_coarse(fine, document_of(node), task.coarsen, task.weights)
     kept = KeptChunks(task.repo, task.made[0], task.inline_threshold)
 
     def values(region: tuple[slice, ...]) -> NDArray[Any]:
         with naming_variable(node):
             return array[region]
 
-    table = encode_box(values, array.dtype, task.zarr_json, task.box, kept)
+    width = 8 * task.coarsen.size if task.coarsen else array.dtype.itemsize
+    table = encode_box(values, width, task.zarr_json, task.box, kept)
     return Copied(
         manifests=(_write_manifest(task, b"", table),),
         chunks=len(table),
@@ -174,7 +180,7 @@ def encode_chunks(task: CopyTask) -> Copied:
 
 def encode_box(
     values: Callable[[tuple[slice, ...]], NDArray[Any]],
-    dtype: np.dtype[Any],
+    width: int,
     zarr_json: bytes,
     box: Extents,
     kept: KeptChunks,
@@ -183,7 +189,7 @@ def encode_box(
 
     Args:
         values: Returns those of a region.
-        dtype: Of the values.
+        width: Bytes that are held for each value.
         zarr_json: Of the array.
         box: In its chunks.
         kept: Stores them.
@@ -191,7 +197,7 @@ def encode_box(
     document = json.loads(zarr_json)
     grids, encoder, fill = grids_of(document), ChunkEncoder(document), fill_of(document)
     tables: list[ChunkTable] = []
-    for part in slabs(box, [grid.edge for grid in grids], dtype.itemsize):
+    for part in slabs(box, [grid.edge for grid in grids], width):
         region = tuple(
             slice(int(grid.begins(low)), int(grid.begins(high)))
             for grid, (low, high) in zip(grids, part, strict=True)
@@ -217,6 +223,15 @@ def slabs(box: Extents, edges: Iterable[int], itemsize: int) -> Iterator[Extents
         for (low, high), step in zip(box, steps, strict=True)
     )
     yield from itertools.product(*spans)
+
+
+def read_weights(session: Session, how: Coarsening | None) -> NDArray[np.float64] | None:
+    """Read the latitudes that weigh values; None where all weigh alike."""
+    if how is None or how.area is None:
+        return None
+    array = open_array(session, how.area)
+    values = array[(slice(None),) * len(array.shape)]
+    return weigh(decode_as(document_of(session.array(how.area)), values))
 
 
 def copy_rows(

@@ -46,7 +46,9 @@ def remember(
     ds: xr.Dataset, store: IcevirtStore, group: str, options: Mapping[str, Any]
 ) -> xr.Dataset:
     """Note in a dataset what it shows, and how it was opened, for the accessor."""
-    ds.encoding[_KEY] = OpenedGroup(store, group, {**options, "group": group})
+    ds.encoding[_KEY] = OpenedGroup(
+        store, group, {**{k: v for k, v in options.items() if k != "level"}, "group": group}
+    )
     return ds
 
 

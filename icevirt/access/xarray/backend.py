@@ -55,6 +55,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         "chunk_cache_size",
         "eras",
         "layout",
+        "level",
         "storage_options",
     )
 
@@ -110,6 +111,8 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
                 reads each selection from the one that costs less; ``own`` and ``twin`` always from
                 this one; ``all`` shows twins as variables. A twin that a commit of others left
                 behind is not read.
+            level: Open a coarser copy of the variables (`icevirt.materialize` with ``coarsen``): 1
+                for the finest, 2 for the next, or its name, like ``"lat2_lon2"``.
             storage_options: Arguments of the storage's constructor beyond what the URL says, like
                 ``{"anonymous": True, "region": "us-west-2"}``.
             decoders: The decoding options of `xarray.open_dataset`.
@@ -157,7 +160,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             name: remember(
                 dataset_of(**{**opened, "group": path}, layout=layout), store, path, options
             )
-            for name, path in groups_below(opened["snapshot"], top)
+            for name, path in groups_below(opened["snapshot"], top, layout)
         }
 
     def open_datatree(self, filename_or_obj: StorageLike, **options: Any) -> DataTree:  # type: ignore[override]
@@ -190,6 +193,7 @@ def _open(
     chunk_cache_size: int | str | None = None,
     eras: ShownEras | None = None,
     layout: Layout = "auto",
+    level: int | str = 0,
     storage_options: Mapping[str, Any] | None = None,
     **decoders: Any,
 ) -> dict[str, Any]:
@@ -227,6 +231,10 @@ def _open(
     session = session_as_opened(
         repository, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of
     )
+    if level != 0:
+        from icevirt.access.xarray.datastore import group_of_level
+
+        group = group_of_level(session.snapshot, group or "/", level)
     if authorized is None and repository.config.virtual_chunk_containers:
         dropped = decoders.get("drop_variables")
         _ask_first(session, group or "/", dropped, is_tree=is_tree or eras == "concat")

@@ -31,6 +31,7 @@ from icevirt.access.columns.stored_array import StoredArray
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import (
+    COARSENED_FROM,
     ENUMERATION,
     EXTENSION,
     FILL,
@@ -76,13 +77,62 @@ def dataset_of(
         ) from error
 
 
-def groups_below(snapshot: Snapshot, group: str) -> Iterable[tuple[str, str]]:
-    """Yield a group and those below it, as (relative path, path)."""
+def groups_below(
+    snapshot: Snapshot, group: str, layout: Layout = "all"
+) -> Iterable[tuple[str, str]]:
+    """Yield a group and those below it, as (relative path, path).
+
+    Coarser copies are left out unless all is shown: in one tree with their variables a dimension
+    would have two lengths.
+    """
     top = snapshot.node(paths.canonical(group)).path
     yield paths.ROOT, top
-    for node in snapshot.below(top):
-        if isinstance(node, GroupNode):
+    nodes = [*snapshot.below(top)]
+    copies = {paths.parent(each.path) for each in _find_coarser(nodes)}
+    hidden = {above for each in copies for above in (each, paths.parent(each)) if layout != "all"}
+    for node in nodes:
+        if isinstance(node, GroupNode) and node.path not in hidden:
             yield node.path.removeprefix(top.rstrip("/")), node.path
+
+
+def _find_coarser(nodes: Iterable[ArrayNode | GroupNode]) -> list[ArrayNode]:
+    """Return the arrays that say to be coarser copies."""
+    arrays = (node for node in nodes if isinstance(node, ArrayNode))
+    return [node for node in arrays if COARSENED_FROM.encode() in node.user_data]
+
+
+def group_of_level(snapshot: Snapshot, group: str, level: int | str) -> str:
+    """Return the group of a coarser copy.
+
+    Args:
+        snapshot: Of the repository.
+        group: Path of the group of the variables.
+        level: Its name, or 1 for the finest of them, 2 for the next; 0 for the variables.
+
+    Raises:
+        InvalidInputError: There is none such.
+    """
+    top = snapshot.node(paths.canonical(group)).path
+    sizes: dict[str, int] = {}
+    for node in _find_coarser(snapshot.below(top)):
+        if paths.parent(paths.parent(paths.parent(node.path))) == top:
+            above = paths.parent(node.path)
+            sizes[above] = max(sizes.get(above, 0), math.prod(node.shape))
+    found = sorted(sizes, key=lambda path: (-sizes[path], path))
+    if isinstance(level, str):
+        found = [path for path in found if paths.name(path) == level]
+    elif level == 0:
+        return top
+    at = 0 if isinstance(level, str) else level - 1
+    if not 0 <= at < len(found):
+        raise InvalidInputError(
+            "this dataset has no such coarser copy",
+            do="Pass one that there is, or make it: icevirt materialize REPO VARIABLE --beside"
+            " --coarsen lat=2,lon=2.",
+            level=level,
+            levels=sorted(map(paths.name, sizes)),
+        )
+    return found[at]
 
 
 class IcevirtDataStore(AbstractDataStore):
@@ -133,7 +183,13 @@ class IcevirtDataStore(AbstractDataStore):
     def get_attrs(self) -> Mapping[str, Any]:
         """Return the attributes of the group."""
         with using(self._group):
-            return file_attributes(document_of(self._group))
+            attributes = file_attributes(document_of(self._group))
+        if "multiscales" not in attributes or self._layout == "all":
+            return attributes
+        from icevirt.planning.coarsening import FOLDER, hide_levels
+
+        has_levels = self._snapshot.find(paths.join(self._group.path, FOLDER)) is not None
+        return hide_levels(attributes) if has_levels else attributes
 
     def get_dimensions(self) -> Mapping[str, int]:
         """Return the lengths of all dimensions."""
@@ -194,6 +250,8 @@ class IcevirtDataStore(AbstractDataStore):
 
     def _array(self, node: ArrayNode, twin: ArrayNode | None) -> Readable:
         array = StoredArray(self._store, node)
+        if self._layout != "all" and COARSENED_FROM.encode() in node.user_data:
+            self._refuse_left_behind(node)
         if twin is None or self._layout == "own":
             return array
         from icevirt.model.twins import is_in_step
@@ -211,6 +269,27 @@ class IcevirtDataStore(AbstractDataStore):
                 twin=twin.path,
             )
         return array
+
+    def _refuse_left_behind(self, node: ArrayNode) -> None:
+        """Refuse to show a coarser copy whose variable others changed.
+
+        Raises:
+            InvalidInputError: It was left behind.
+        """
+        from icevirt.model.twins import find_copies, is_in_step
+
+        session: Session | None = getattr(self._store, "session", None)
+        if session is None:
+            return
+        copies = find_copies(self._snapshot.arrays(), session.history)
+        copy = copies.get(node.path)
+        if copy is not None and not is_in_step(*copy, session.history()):
+            raise InvalidInputError(
+                "this coarser copy was left behind by a commit of others",
+                do='Make it anew with icevirt.materialize; layout="all" shows it as it is.',
+                variable=copy[1].path,
+                copy=node.path,
+            )
 
     def _variable(self, node: ArrayNode, twin: ArrayNode | None) -> Variable:
         array = self._array(node, twin)

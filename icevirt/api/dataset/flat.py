@@ -164,7 +164,12 @@ def _begin(
         state = tail_of(target.storage, record) if tail is None else tail
     if state is None:
         raise OtherwiseError("the last build recorded no end that files can follow")
-    state = replace(state, decided=with_twins(state.decided, forms_of(record)))
+    forms = forms_of(record)
+    decided = with_twins(state.decided, forms)
+    for path, form in forms.items():
+        if path in decided and form.of in decided:  # a plan of all files has it as its variable
+            decided[path] = replace(decided[path], shape=form.shape(decided[form.of].shape))
+    state = replace(state, decided=decided)
     scratch = state.catalog()
     with clock.phase("list"):
         borrowed = borrow(request, new, scratch) if scanned_before else frozenset[str]()
@@ -253,7 +258,7 @@ def _append(job: Appending) -> BuildReport:
             hot=state.hot,
             read=job.reads,
             variables=StoredVariables(
-                storage=storage, head=job.target.head, config=config, access=access
+                storage=storage, head=job.target.head, config=config, access=access, tip=job.tip
             ),
             pool=job.pool,
         )

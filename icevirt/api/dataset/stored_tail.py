@@ -11,6 +11,7 @@ alone, new values from the new files.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -48,7 +49,8 @@ from icevirt.repo.session import Session
 from icevirt.repo.view import Context
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import Sink, decode_chunk, encode_chunks, store_large
-from icevirt.tasks.copy_chunks import KeptChunks, copy_rows, encode_box, session_of
+from icevirt.tasks.coarse_values import as_coarse
+from icevirt.tasks.copy_chunks import KeptChunks, copy_rows, encode_box, read_weights, session_of
 from icevirt.tasks.write_manifests import AddedChunks
 from icevirt.versioning.chunk_tables import compact, nbytes
 from icevirt.versioning.id_columns import column
@@ -377,6 +379,7 @@ class StoredVariables:
     head: RepoInfoFile
     config: RepositoryConfig  # with the containers of the new files
     access: Mapping[str, GrantedAccess]  # to the new files
+    tip: Snapshot  # whose latitudes weigh what is made coarser
 
     def chunks(self, each: LengthenedArray, added: ChunkTable) -> ChunkTable:
         """Store the chunks of an array from the first that changes.
@@ -399,12 +402,16 @@ class StoredVariables:
         box = tuple((0, count) for count in made.num_chunks)
         first = each.first
         box = (*box[: each.axis], (first, box[each.axis][1]), *box[each.axis + 1 :])
-        return encode_box(*self._values(each, added), each.zarr_json, box, kept)
+        values, dtype = self._values(each, added)
+        width = 8 * each.coarsen.size if each.coarsen else dtype.itemsize
+        return encode_box(values, width, each.zarr_json, box, kept)
 
     def _values(self, each: LengthenedArray, added: ChunkTable) -> tuple[Any, np.dtype[Any]]:
         """Return a function that reads a region of the array as it will be, and its dtype."""
         axis, length = each.axis, each.node.shape[each.axis]
-        new = open_array(self._new(each, added), each.node.path)
+        how, fine = each.coarsen, open_array(self._new(each, added), each.node.path)
+        weights = read_weights(Session(self._context, self.tip), how)
+        new = as_coarse(fine, json.loads(each.added.zarr_json), how, weights)
         # it may read no file of the dataset
         stored_alone = session_of(self._context._replace(credentials={}), each.node)
         old = open_array(stored_alone, each.node.path)

@@ -31,6 +31,7 @@ from icevirt.objects.source_lists.listing import find_changes
 from icevirt.planning.lengthened import decision_of
 from icevirt.planning.records import METADATA
 from icevirt.planning.remedies import build_fix
+from icevirt.planning.stored_form import StoredForm, forms_of
 from icevirt.planning.twins import own_twins, with_copied
 from icevirt.remedy_notation import change, write_remedy
 from icevirt.repo.commits.pending_commit import PendingCommit
@@ -147,10 +148,13 @@ class VariablesUpdate:
     def _choose(self, plan: BuildPlan) -> Iterator[PlannedArray]:
         """Yield the arrays of the variables, each as long as it is."""
         arrays = {array.path: array for array in plan.arrays}
+        forms = forms_of(self.update.dataset.record)
         for path in self.paths:
             array, node = arrays.get(path), self.base.node(path)
             assert isinstance(node, ArrayNode)
-            if array is not None and array.shape == node.shape and array.node_id == node.id:
+            form = forms.get(path, StoredForm())
+            shape = None if array is None else form.shape(array.shape)
+            if array is not None and shape == node.shape and array.node_id == node.id:
                 yield array
                 continue
             now = "no file has it any more" if array is None else f"its shape is {array.shape}"

@@ -131,6 +131,7 @@ class MaterializeReport(Pictured):
     bytes_stored: int  # in a plan of other chunks or codecs: before compression
     tasks: int
     bytes_rewritten: int = 0  # of values, by each append at most, where it is a twin
+    levels: tuple[str, ...] = ()  # paths of coarser copies, the finest first
     own: LayoutCost | None = None  # what the variable takes that gets a twin
     twin: LayoutCost | None = None  # what its twin takes
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"

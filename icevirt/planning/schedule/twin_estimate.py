@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.reports.build import ArraySummary, LayoutCost, ReadCost, TwinAdvice
-from icevirt.planning.twins import path_of_twin
+from icevirt.model.twins import path_of_twin
 
 _CHUNK = 1 << 20  # bytes of the values in a chunk of a proposed twin
 _STEPS = 365  # in it at most, so that appends write little of it again

@@ -1,0 +1,208 @@
+"""Coarser copies are means of blocks of a variable, kept in step with it."""
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import icevirt
+from api.test_stored_growth import GROWTHS, Archive, append, name_growth
+from builds.kept import Kept
+from builds.support import official
+from icevirt.errors import AlreadyExistsError, IcevirtError, InvalidInputError
+from icevirt.repo.summary import summary
+from long_forms import cases
+
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
+
+
+def means(values, blocks, weights=None):
+    """Return means of blocks by a loop over them, without what is missing."""
+    weights = np.ones(values.shape) if weights is None else np.broadcast_to(weights, values.shape)
+    shape = [-(-n // block) for n, block in zip(values.shape, blocks, strict=True)]
+    found = np.full(shape, np.nan)
+    for index in np.ndindex(*shape):
+        cut = tuple(slice(i * b, (i + 1) * b) for i, b in zip(index, blocks, strict=True))
+        some, weight = values[cut].astype("f8"), weights[cut]
+        there = ~np.isnan(some)
+        if there.any():
+            found[index] = (some[there] * weight[there]).sum() / weight[there].sum()
+    return found
+
+
+class CoarseArchive(Archive):
+    """The same dataset, with two coarser copies of the packed variable."""
+
+    def __init__(self, place, **shape):
+        super().__init__(place, **shape)
+        self.coarsen()
+
+    def coarsen(self, variable="packed", levels=2, **how):
+        return self.store(variable, coarsen={"y": 2, "x": 2}, levels=levels, beside=True, **how)
+
+    def open(self, **options):
+        prefixes = {"authorize_virtual_chunk_access": [str(self.folder)]}
+        return xr.open_dataset(self.repo, engine="icevirt", **prefixes, **options)
+
+    def assert_in_step(self):
+        self.assert_as_files()
+        with self.open() as fine:
+            for level, block in ((1, 2), ("y4_x4", 4)):
+                with self.open(level=level) as coarse:
+                    expected = means(fine["packed"].values, (1, block, block))
+                    np.testing.assert_allclose(coarse["packed"], expected, rtol=2e-7)
+                    np.testing.assert_array_equal(coarse["time"], fine["time"])
+                    by_xarray = fine["packed"].coarsen(y=block, x=block, boundary="pad").mean()
+                    np.testing.assert_allclose(coarse["packed"], by_xarray, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return Kept(tmp_path_factory.mktemp("kept"), CoarseArchive)
+
+
+@pytest.fixture
+def archive(kept):
+    return kept.lay_down()
+
+
+def test_levels_are_means_of_blocks(archive):
+    archive.assert_in_step()
+
+
+@pytest.mark.parametrize("steps", cases(GROWTHS, *GROWTHS[::4]), ids=name_growth)
+def test_levels_grow_with_their_variable(archive, steps):
+    for step in steps:
+        step(archive)
+    append(archive)
+    archive.assert_in_step()
+
+
+@pytest.fixture(scope="module")
+def globe(tmp_path_factory):
+    """Two maps of a regular grid whose blocks do not divide it, with values missing."""
+    folder = tmp_path_factory.mktemp("globe")
+    lat, lon = np.linspace(-90, 90, 7), np.arange(0.0, 360, 36)
+    values = np.random.default_rng(0).normal(280, 9, size=(2, 7, 10)).astype("f4")
+    values[0, :3, :4] = values[1, 5, 5] = np.nan
+    for step in range(2):
+        ds = xr.Dataset(
+            {
+                "t": (
+                    ("time", "lat", "lon"),
+                    values[step : step + 1],
+                    {"cell_methods": "time: mean"},
+                ),
+                "flags": (("lat", "lon"), np.zeros((7, 10), "i1"), {"flag_values": [0, 1]}),
+                "name": ("lat", np.array(list("abcdefg"))),
+            },
+            {
+                "time": ("time", [step], {"units": "days since 2000-01-01"}),
+                "lat": ("lat", lat, {"units": "degrees_north"}),
+                "lon": ("lon", lon, {"units": "degrees_east"}),
+            },
+        )
+        ds.to_netcdf(folder / f"{step}.nc", engine="h5netcdf")
+    repo = str(folder / "repo")
+    icevirt.build(str(folder / "*.nc"), repo, concat_dim="time", executor="in-process")
+    icevirt.materialize(
+        repo, "t", beside=True, coarsen={"lat": 2, "lon": 3}, executor="in-process"
+    )  # fmt: skip
+    return repo, values, lat
+
+
+def test_values_are_weighed_by_area_and_missing_ones_take_their_weight_with_them(globe):
+    repo, values, lat = globe
+    weights = np.cos(np.deg2rad(lat))[None, :, None]
+    with xr.open_dataset(repo, engine="icevirt", level="lat2_lon3") as coarse:
+        found = coarse["t"]
+        np.testing.assert_allclose(found, means(values, (1, 2, 3), weights), rtol=2e-7)
+        assert np.isnan(found.values).sum() == 1
+        assert found.dtype == "f4"
+        assert found.attrs["cell_methods"] == "time: mean lat: lon: mean (area-weighted)"
+        np.testing.assert_allclose(coarse["lat"], means(lat, (2,)))
+    fine = xr.DataArray(values, dims=("time", "lat", "lon"))
+    weight = xr.DataArray(weights[0, :, 0], dims="lat") * fine.notnull()
+    how = {"lat": 2, "lon": 3, "boundary": "pad"}
+    by_xarray = (fine * weight).coarsen(**how).sum() / weight.coarsen(**how).sum()
+    np.testing.assert_allclose(found, by_xarray, rtol=1e-6)
+
+
+def test_other_readers_find_levels_by_the_convention(globe):
+    """The convention multiscales, version 1: assets are paths below the group that says so."""
+    repo, values, _ = globe
+    group = zarr.open_group(official(repo).readonly_session("main").store, mode="r")
+    said = group.attrs["multiscales"]
+    assert group.attrs["zarr_conventions"][0]["uuid"] == "d35379db-88df-4056-af3a-620245f8e347"
+    fine, coarse = said["layout"]
+    assert (fine["asset"], coarse["derived_from"]) == ("t", "t")
+    assert coarse["transform"] == {"scale": [1, 2, 3], "translation": [0, 0.5, 1]}
+    array = group[coarse["asset"]]
+    assert array.shape == tuple(
+        int(np.ceil(n / s)) for n, s in zip(values.shape, coarse["transform"]["scale"], strict=True)
+    )
+    assert array.attrs["icevirt_coarsened_from"] == "../../t"
+    with xr.open_dataset(
+        official(repo).readonly_session("main").store,
+        engine="zarr", group="coarsened/lat2_lon3", consolidated=False,
+    ) as shown:  # fmt: skip
+        assert {*shown.variables} == {"t", "time", "lat", "lon"}
+
+
+def test_levels_are_shown_where_they_are_asked_for(globe):
+    repo, values, _ = globe
+    with xr.open_dataset(repo, engine="icevirt") as ds:
+        assert ds["t"].shape == values.shape
+        assert "multiscales" not in ds.attrs
+        assert ds.icevirt.explain(lat=0)["t"].layout == "own"
+    assert [*xr.open_datatree(repo, engine="icevirt").groups] == ["/"]
+    with pytest.raises(InvalidInputError, match="no such coarser copy") as caught:
+        xr.open_dataset(repo, engine="icevirt", level=2)
+    assert caught.value.facts["levels"] == ["lat2_lon3"]
+    assert summary(icevirt.Repository.open(repo)).twins["/coarsened/lat2_lon3/t"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "how", "match"),
+    [
+        ("t", {"coarsen": {"depth": 2}}, "no number of elements"),
+        ("t", {"coarsen": {"time": 2}}, "that does not grow"),
+        ("t", {"coarsen": {"lat": 1}}, "no number of elements"),
+        ("t", {"coarsen": {"lat": 2}, "levels": 0}, "beside a whole variable"),
+        ("t", {"levels": 2}, "beside a whole variable"),
+        ("t", {"coarsen": {"lat": 2}, "beside": False}, "beside a whole variable"),
+        ("t", {"coarsen": {"lat": 2}, "where": {"lat": slice(0, 9)}}, "beside a whole variable"),
+        ("flags", {"coarsen": {"lat": 2}}, "flags, which have no mean"),
+        ("name", {"coarsen": {"lat": 2}}, "no numbers"),
+        ("/coarsened/lat2_lon3/t", {"coarsen": {"lat": 2}}, "is stored already"),
+    ],
+)
+def test_what_has_no_coarser_copy_is_refused_and_nothing_is_made(globe, variable, how, match):
+    repo = globe[0]
+    tip = icevirt.Repository.open(repo).lookup_branch("main")
+    with pytest.raises(IcevirtError, match=match):
+        icevirt.materialize(repo, variable, **{"beside": True, "executor": "in-process"} | how)
+    assert icevirt.Repository.open(repo).lookup_branch("main") == tip
+
+
+def test_a_level_left_behind_by_others_is_not_shown(archive):
+    session = official(archive.repo).writable_session("main")
+    zarr.open_group(session.store)["packed"][0, 0, 0] = 9
+    session.commit("theirs")
+    append(archive)
+    with pytest.raises(InvalidInputError, match="left behind"):
+        archive.open(level=1)
+    with archive.open(level=1, layout="all") as shown:
+        assert shown["packed"].sizes["time"] == 16
+    archive.coarsen()
+    with archive.open() as fine, archive.open(level=1) as coarse:
+        expected = means(fine["packed"].values, (1, 2, 2))
+        np.testing.assert_allclose(coarse["packed"], expected, rtol=2e-7)
+
+
+def test_a_level_takes_no_name_of_others(archive):
+    session = official(archive.repo).writable_session("main")
+    zarr.open_group(session.store).create_array("coarsened/y2_x2/mask", shape=(2,), dtype="i4")
+    session.commit("theirs")
+    with pytest.raises(AlreadyExistsError, match="name of another array"):
+        archive.coarsen("mask", levels=1)

@@ -6,7 +6,7 @@ and every array carries a chunk table that a zarr reader decodes to exactly what
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -187,7 +187,7 @@ class ScannedFile(Pictured):
     scanner: str
     scanner_version: str
     groups: tuple[ScannedGroup, ...]  # the root group is the first
-    arrays: tuple[ScannedArray, ...]
+    arrays: Sequence[ScannedArray]  # see `icevirt.archive.array_layouts`
     findings: tuple[Finding, ...] = ()
     left_out: tuple[str, ...] = ()  # paths of variables that the options did not ask for
     # what adds up over the shares of a file: bytes that were stored, under "", and under the path

@@ -10,7 +10,7 @@ import hashlib
 import json
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ import numpy as np
 import zstandard
 
 from icevirt.archive import catalog
+from icevirt.archive.array_layouts import ArrayLayout, LaidOutArrays, locations_of
 from icevirt.archive.blocks.packing import PackedBlock, pack
 from icevirt.archive.catalog import CatalogPart, path_of, scan_of
 from icevirt.archive.joining import Fact
@@ -37,6 +38,7 @@ from icevirt.archive.sources import SourceFile
 from icevirt.catalog.facts_beside import fact_row, write_fact_columns
 from icevirt.catalog.parquet import REQUESTED, encode_table, files_of, read_table, telling_damage
 from icevirt.catalog.references import encode
+from icevirt.catalog.stacked_files import ArrayRow, StackedFiles
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
@@ -175,27 +177,70 @@ class PartRows:
         self._limits, self._wanted = limits, wanted
         self._more: list[dict[str, Any]] = []
         self._files: list[dict[str, Any]] = []
-        self._arrays: list[tuple[Any, ...]] = []  # a row each
+        self._arrays: list[list[Any]] = [[] for _ in catalog.ARRAYS]  # by column
         self._urls: list[str] = []
         self._blocks: dict[str, _Blocks] = defaultdict(lambda: _Blocks(self._urls))
         self._schemas = SchemaTexts()
-        self._known: dict[int, tuple[ScannedArray, tuple[Any, ...]]] = {}  # by id
+        self._known: dict[int, tuple[ScannedArray, ArrayRow]] = {}  # by id
+        self._stacks: dict[Hashable, StackedFiles] = {}
+        self._stack_of: dict[int, tuple[ArrayLayout, StackedFiles | None]] = {}  # by id
 
     def add(self, outcome: ScanOutcome) -> None:
         """Add a file of the part, the next one."""
-        row, own = len(self._files), list[tuple[str, str]]()
+        row = len(self._files)
         self._urls.append(outcome.file.url)
-        for array in outcome.scanned.arrays if outcome.scanned else ():
-            described = self._describe(array)
-            own.append(described[:2])  # path and schema
-            self._arrays.append((row, *described))
+        arrays: Sequence[ScannedArray] = outcome.scanned.arrays if outcome.scanned else ()
+        if isinstance(arrays, LaidOutArrays) and (stack := self._find_stack(arrays.layout)):
+            schemas = self._add_each(row, arrays.own) + stack.schemas
+            self._extend(stack.add(row, arrays))
+            if stack.is_full:
+                self._close(stack)
+        else:
+            schemas = self._add_each(row, arrays)
+        signature = file_signature(schemas) if outcome.scanned else ""
+        self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
+
+    def _add_each(self, row: int, arrays: Iterable[ScannedArray]) -> tuple[tuple[str, str], ...]:
+        """Add arrays of a file; return path and schema of each."""
+        found = []
+        for array in arrays:
+            found.append(self._describe(array))
             self._blocks[array.path].add(row, array.references)
             if asked := self._note_asked(array):
                 self._more.append(fact_row(row, array, asked))
-        signature = file_signature(tuple(own)) if outcome.scanned else ""
-        self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
+        if found:
+            self._extend([[row] * len(found), *zip(*found, strict=True)])
+        return tuple(described[:2] for described in found)
 
-    def _describe(self, array: ScannedArray) -> tuple[Any, ...]:
+    def _extend(self, columns: Iterable[Iterable[Any]]) -> None:
+        for column, values in zip(self._arrays, columns, strict=True):
+            column.extend(values)
+
+    def _find_stack(self, layout: ArrayLayout) -> StackedFiles | None:
+        """Return the files of a layout; None where facts are wanted beside its arrays.
+
+        Layouts are told apart by what they say: another process may have made equal ones.
+        """
+        if (known := self._stack_of.get(id(layout))) is not None:
+            return known[1]
+        stack = None
+        if layout.arrays and not any(map(self._note_asked, layout.arrays)):
+            rows = [_array_row(array, self._schemas) for array in layout.arrays]
+            indices = tuple(array.references.index.tobytes() for array in layout.arrays)
+            said = (*(row[:3] for row in rows), indices)
+            stack = self._stacks.setdefault(said, StackedFiles(layout, rows))
+        if len(self._stack_of) >= _REMEMBERED:
+            self._stack_of.clear()
+        self._stack_of[id(layout)] = layout, stack  # one that is held leaves its id to no other
+        return stack
+
+    def _close(self, stack: StackedFiles) -> None:
+        """Pack what a stack holds."""
+        for path, block in stack.pack():
+            self._blocks[path].close_with(frozen(block) if stack.is_full else block)
+        stack.clear()
+
+    def _describe(self, array: ScannedArray) -> ArrayRow:
         """Return the columns of an array but its row; scanners return equal arrays as one."""
         if not array.whole:
             return _array_row(array, self._schemas)
@@ -223,10 +268,12 @@ class PartRows:
 
     def tables(self) -> PartTables:
         """Return the rows; the references once, block by block."""
-        arrays = [*zip(*self._arrays, strict=True)] or [()] * len(catalog.ARRAYS)
+        for stack in self._stacks.values():
+            self._close(stack)
+        names = [name for name, _ in catalog.ARRAYS]
         return PartTables(
             files={name: [row[name] for row in self._files] for name, _ in catalog.FILES},
-            arrays={name: column for (name, _), column in zip(catalog.ARRAYS, arrays, strict=True)},
+            arrays=dict(zip(names, self._arrays, strict=True)),
             refs=(
                 (path, block)
                 for path in sorted(self._blocks)
@@ -283,7 +330,7 @@ def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, A
 def _places(scanned: ScannedFile) -> str:
     """Say where the file's references lead, unless it is into itself only."""
     own = scanned.source.url
-    held = {id(each): each for each in (array.references.locations for array in scanned.arrays)}
+    held = {id(each): each for each in locations_of(scanned.arrays)}
     if held and all(each.are_only(own) for each in held.values()):
         return "" if any(map(len, held.values())) else "[]"
     urls = {url for each in held.values() for url in each.url}
@@ -297,7 +344,7 @@ def _shape_text(shape: tuple[int, ...]) -> str:
     return json.dumps(shape)
 
 
-def _array_row(array: ScannedArray, schemas: SchemaTexts) -> tuple[Any, ...]:
+def _array_row(array: ScannedArray, schemas: SchemaTexts) -> ArrayRow:
     """Return the columns of an array but its row, in the order of the catalog."""
     table = array.references
     count, nbytes = table.count(ChunkType.virtual), int(table.length.sum())
@@ -324,7 +371,7 @@ class _Blocks:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = urls
-        self._full: list[bytes] = []
+        self._full: list[bytes | PackedBlock] = []  # large ones compressed
         self._run: list[tuple[int, ChunkTable]] = []
         self._refs = self._data = 0
 
@@ -339,9 +386,15 @@ class _Blocks:
             if self._refs >= catalog.BLOCK_REFS or self._data >= catalog.BLOCK_DATA:
                 self._close()
 
+    def close_with(self, block: bytes | PackedBlock) -> None:
+        """Close the block that is open, and add one."""
+        if self._run:
+            self._close()
+        self._full.append(block)
+
     def pack(self) -> Iterator[PackedBlock]:
         """Yield the blocks, the last one not full."""
-        yield from map(thaw, self._full)
+        yield from (thaw(each) if isinstance(each, bytes) else each for each in self._full)
         if self._run:
             yield _pack(self._run, self._urls)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from icevirt.archive.array_layouts import paths_of
 from icevirt.archive.blocks.cutting import cut
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.joining import Fact, itemsize_of
@@ -252,10 +253,11 @@ def check_paths(scanned: ScannedFile) -> None:
         ScanError: The scanner describes a hierarchy that cannot be.
     """
     groups = tuple(group.path for group in scanned.groups)
-    if _fit(groups, tuple(array.path for array in scanned.arrays)):
+    named = paths_of(scanned.arrays)
+    if _fit(groups, named):
         return
-    url, arrays = scanned.source.url, {array.path for array in scanned.arrays}
-    found = Counter([*groups, *(array.path for array in scanned.arrays)])
+    url, arrays = scanned.source.url, {*named}
+    found = Counter([*groups, *named])
     if twice := sorted(path for path, count in found.items() if count > 1):
         raise UnsupportedError(
             "several variables or groups would have the same name in Zarr",

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.array_layouts import LaidOutArrays, own_arrays
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.errors import ScanError
@@ -118,9 +119,13 @@ def with_labels(scanned: ScannedFile, source: ByteSource, options: ScannerOption
     Raises:
         ScanError: A value cannot be read.
     """
-    arrays = tuple(_with_values(array, source, options) for array in scanned.arrays)
-    changed = any(one is not other for one, other in zip(arrays, scanned.arrays, strict=True))
-    return replace(scanned, arrays=arrays) if changed else scanned
+    found = own_arrays(scanned.arrays)
+    own = tuple(_with_values(array, source, options) for array in found)
+    if all(one is other for one, other in zip(own, found, strict=True)):
+        return scanned
+    if isinstance(scanned.arrays, LaidOutArrays):
+        return replace(scanned, arrays=replace(scanned.arrays, own=own))
+    return replace(scanned, arrays=own)
 
 
 def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOptions) -> ScannedArray:

@@ -82,7 +82,7 @@ class ScanContext:
         self,
         scanner: Scanner,
         groups: tuple[ScannedGroup, ...],
-        arrays: tuple[ScannedArray, ...],
+        arrays: Sequence[ScannedArray],
         tally: Mapping[str, int] | None = None,
     ) -> ScannedFile:
         """Return the file as a scanner describes it, with what was found on the way."""

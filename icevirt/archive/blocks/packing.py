@@ -98,6 +98,35 @@ def pack(
     )
 
 
+def pack_alike(
+    files: Sequence[int],
+    table: ChunkTable,
+    offset: NDArray[np.uint64],
+    length: NDArray[np.uint64],
+) -> PackedBlock:
+    """Pack an array whose files refer into themselves and have chunks of the same indices.
+
+    Args:
+        files: As `pack` takes them.
+        table: Of one of the files.
+        offset: (files, n) Of each file.
+        length: (files, n) Of each file.
+    """
+    count, rows = len(files), len(table)
+    (box,) = _find_boxes([table])
+    dense = np.array([box] * count, "<u4").tobytes() if box is not None else None
+    return PackedBlock(
+        ndim=table.ndim,
+        files=np.asarray(files, "<i4").tobytes(),
+        counts=np.full(count, rows, "<u4").tobytes(),
+        boxes=dense,
+        index=None if box is not None else table.index.astype("<u4").tobytes() * count,
+        kinds=None,
+        **pack_columns(offset.reshape(-1), length.reshape(-1)),
+        data=b"",
+    )
+
+
 def pack_columns(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> dict[str, bytes]:
     """Return the columns for offsets and lengths; zstd makes little of them."""
     end = offset + length  # wraps only where the sum of a reference does

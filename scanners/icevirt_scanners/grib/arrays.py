@@ -146,37 +146,56 @@ def describe(key: VariableKey, grid: Grid) -> dict[str, Any]:
 
 
 def coordinates(cube: Cube, place: GridOfFile, context: ScanContext) -> Iterator[ScannedArray]:
-    """Yield the coordinates of a file."""
+    """Yield the coordinates of a file; those that files have alike are made once."""
     grid = place.grid
-    yield hold(TIME, (TIME,), cube.times, _ATTRIBUTES[TIME])
-    yield _steps(cube.steps)
-    valid = cube.times[:, None] + cube.steps
-    yield hold(VALID_TIME, (TIME, STEP), valid, _ATTRIBUTES[VALID_TIME])
+    yield from _times(cube.times.tobytes(), cube.steps.tobytes())
     if len(cube.members):
-        yield hold(NUMBER, (NUMBER,), cube.members, _ATTRIBUTES[NUMBER])
+        yield _members(cube.members.tobytes())
     for kind, axis in cube.levels.items():
         yield from _levels(kind, axis)
-    for name, points in grid.axes.items():
-        yield hold(name, (name,), points.values, points.attributes)
-    if grid.mapping:
-        yield hold(MAPPING, (), np.int64(0), grid.mapping)
-    if grid.places:
-        for name, degrees in zip(_PLACES, grid.places, strict=True):
-            yield hold(name, grid.dimensions, degrees, DEGREES[name])
-    elif grid.is_located and place.first is not None:
+    yield from _points(grid)
+    if grid.is_located and not grid.places and place.first is not None:
         yield from (_locate(name, place, place.first, context) for name in _PLACES)
 
 
-def _levels(kind: str, axis: LevelAxis) -> Iterator[ScannedArray]:
+@lru_cache(1024)
+def _times(times: bytes, steps: bytes) -> tuple[ScannedArray, ...]:
+    runs, leads = np.frombuffer(times, np.int64), np.frombuffer(steps, np.int64)
+    valid = runs[:, None] + leads
+    return (
+        hold(TIME, (TIME,), runs, _ATTRIBUTES[TIME]),
+        _steps(leads),
+        hold(VALID_TIME, (TIME, STEP), valid, _ATTRIBUTES[VALID_TIME]),
+    )
+
+
+@lru_cache(256)
+def _members(members: bytes) -> ScannedArray:
+    return hold(NUMBER, (NUMBER,), np.frombuffer(members, np.int64), _ATTRIBUTES[NUMBER])
+
+
+@lru_cache(64)
+def _points(grid: Grid) -> tuple[ScannedArray, ...]:
+    """Return the coordinates of a grid that are computed here."""
+    axes = (hold(name, (name,), axis.values, axis.attributes) for name, axis in grid.axes.items())
+    mapping = (hold(MAPPING, (), np.int64(0), grid.mapping),) if grid.mapping else ()
+    places = zip(_PLACES, grid.places or (), strict=grid.places is not None)
+    degrees = (hold(name, grid.dimensions, each, DEGREES[name]) for name, each in places)
+    return (*axes, *mapping, *degrees)
+
+
+@lru_cache(256)
+def _levels(kind: str, axis: LevelAxis) -> tuple[ScannedArray, ...]:
     attributes = {
         "long_name": f"original GRIB coordinate for key: level({kind})",
         "units": "1",
         **_ATTRIBUTES.get(kind, {}),
     }
-    if axis.bounds is not None:
-        attributes["bounds"] = f"{kind}_bounds"
-        yield hold(f"{kind}_bounds", (kind, "bounds"), axis.bounds, {})
-    yield hold(kind, (kind,), axis.values, attributes)
+    if axis.bounds is None:
+        return (hold(kind, (kind,), axis.values, attributes),)
+    attributes["bounds"] = f"{kind}_bounds"
+    bounds = hold(f"{kind}_bounds", (kind, "bounds"), axis.bounds, {})
+    return bounds, hold(kind, (kind,), axis.values, attributes)
 
 
 def _steps(seconds: NDArray[np.int64]) -> ScannedArray:

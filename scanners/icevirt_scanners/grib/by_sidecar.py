@@ -10,28 +10,67 @@ the first file, all headers are read, and so they are where bytes between messag
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import replace
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.scan.contract import ByteSource
-from icevirt_scanners.grib.products import FACTS, OF_RUNS, TEMPLATES, UNITS, read_products
+from icevirt_scanners.grib.headers import read_number
+from icevirt_scanners.grib.products import (
+    FACTS,
+    OF_RUNS,
+    TEMPLATES,
+    UNITS,
+    Products,
+    read_products,
+)
 from icevirt_scanners.grib.sections import GAP, MAGIC, Fields, NoMessageError, read_messages
 from icevirt_scanners.grib.sidecars import Sidecar, SidecarError
+from icevirt_scanners.grib.variables import ReadFields, are_called_alike, find_variables
 
-_SAMPLE = 4  # messages, beside the last one
-_KINDS = 8  # that a process remembers
+_FACTORS = (1, 7919, 104729, 1299709)  # of a number, which choose a message each
+_KINDS = 64  # that a process remembers, and of how many messages
+_REMEMBERED = 1 << 16
 _LEAST = 16  # messages of a file that is worth it
-type _Kind = tuple[str, ...]
 
 
-# the fields of the latest file of each kind
-_known: OrderedDict[_Kind, Fields] = OrderedDict()
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Known:
+    """The latest file of a kind, and what times of a sidecar mean for its fields."""
+
+    read: ReadFields
+    is_window: NDArray[np.bool_]  # (n,)
+    unit: NDArray[np.int64]  # (n,) seconds of the unit of the beginning; 0: a sidecar cannot say it
+    length_unit: NDArray[np.int64]  # (n,) and of the length of a window, 1 where there is none
+
+    @classmethod
+    def of(cls, read: ReadFields) -> Self:
+        """Look at the templates of the fields."""
+        found, count = read.fields.product, len(read.fields)
+        is_window = np.zeros(count, np.bool_)
+        unit, length_unit = np.zeros(count, np.int64), np.ones(count, np.int64)
+        template = read_number(found, 7, 2)
+        for number, where in TEMPLATES.items():
+            rows = template == number
+            unit[rows] = UNITS[found[rows, 17 + where.shift]]
+            if where.interval >= 0 and rows.any():
+                held = found[:, where.interval :]
+                is_window |= rows
+                length_unit[rows] = UNITS[held[rows, 14]]
+                is_sayable = (held[:, 7] == 1) & (held[:, 13] != OF_RUNS) & (length_unit > 0)
+                unit[rows & ~is_sayable] = 0
+        length_unit = np.maximum(length_unit, 1)
+        return cls(read=read, is_window=is_window, unit=unit, length_unit=length_unit)
 
 
-def read_by_sidecar(source: ByteSource, sidecar: Sidecar) -> Fields | None:
+# by kind, the latest at the end
+_known: dict[Hashable, _Known] = {}
+
+
+def read_by_sidecar(source: ByteSource, sidecar: Sidecar) -> ReadFields | None:
     """Return the fields of a file; None where its headers have to be read as if it had no sidecar.
 
     Raises:
@@ -41,8 +80,10 @@ def read_by_sidecar(source: ByteSource, sidecar: Sidecar) -> Fields | None:
     _check_offsets(sidecar, source.file.size)
     if (np.diff(sidecar.begin) == 0).any():
         return None  # several fields of a message: their order is not told
-    ends = np.r_[sidecar.begin[1:], source.file.size]
-    if _has_between(source, np.r_[0, sidecar.end], np.r_[sidecar.begin, source.file.size]):
+    ends = np.append(sidecar.begin[1:], source.file.size)
+    if sidecar.begin[0] and _has_between(source, np.zeros(1, np.int64), sidecar.begin[:1]):
+        return None
+    if _has_between(source, sidecar.end, ends):
         return None
     known = _known.get(sidecar.kind) if len(sidecar) >= _LEAST else None
     concluded = None if known is None else _conclude(source, sidecar, known)
@@ -53,11 +94,19 @@ def read_by_sidecar(source: ByteSource, sidecar: Sidecar) -> Fields | None:
     lengths = np.minimum(sidecar.end - sidecar.begin, fields.length)
     if len(fields) == len(every) and _has_between(source, sidecar.begin + lengths, ends):
         return None
-    _compare(sidecar, fields, every)
-    _known[sidecar.kind] = fields
-    while len(_known) > _KINDS:
-        _known.popitem(last=False)
-    return fields
+    found = _compare(sidecar, fields, every)
+    read = ReadFields(fields=fields, products=found, variables=find_variables(found))
+    _remember(sidecar.kind, _Known.of(read))
+    return read
+
+
+def _remember(kind: Hashable, known: _Known) -> None:
+    _known.pop(kind, None)
+    while len(_known) >= _KINDS or (
+        _known and sum(len(each.read.fields) for each in _known.values()) > _REMEMBERED
+    ):
+        _known.pop(next(iter(_known)), None)
+    _known[kind] = known
 
 
 def _check_offsets(sidecar: Sidecar, size: int) -> None:
@@ -65,7 +114,9 @@ def _check_offsets(sidecar: Sidecar, size: int) -> None:
     if (steps < 0).any():
         raise SidecarError("its offsets are not in order")
     inside = (sidecar.begin >= 0) & (sidecar.begin < sidecar.end) & (sidecar.end <= size)
-    same = np.r_[False, steps == 0] | np.r_[steps == 0, False]
+    if inside.all():
+        return
+    same = np.append(False, steps == 0) | np.append(steps == 0, False)
     if not (inside | same).all():
         raise SidecarError(f"its offsets do not lie in a file of {size} bytes")
 
@@ -91,8 +142,8 @@ def _read(source: ByteSource, sidecar: Sidecar, rows: NDArray[np.int64]) -> Fiel
         raise SidecarError(f"no message begins at {error.offset}, where it lists one") from error
 
 
-def _compare(sidecar: Sidecar, fields: Fields, rows: NDArray[np.int64]) -> None:
-    """Hold rows of a sidecar against the headers that were read."""
+def _compare(sidecar: Sidecar, fields: Fields, rows: NDArray[np.int64]) -> Products:
+    """Hold rows of a sidecar against the headers that were read; return what these say."""
     if len(fields) != len(rows):
         raise SidecarError("a message has several fields, and the sidecar lists one")
     products = read_products(fields)
@@ -112,104 +163,81 @@ def _compare(sidecar: Sidecar, fields: Fields, rows: NDArray[np.int64]) -> None:
             raise SidecarError(
                 f"message {number} has another {what}: {int(found[at])} instead of {int(said[at])}"
             )
+    return products
 
 
-def _conclude(source: ByteSource, sidecar: Sidecar, known: Fields) -> Fields | None:
+def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields | None:
     """Return the fields of a file that is known, at the times and places of another one.
 
-    None where the other one has other fields, though their sidecars say the same.
+    Sections 1 and 4 remain those of the known file; what they say is in the products. None where
+    the other one has other fields, though their sidecars say the same.
     """
-    product, is_said = _at_times(known, sidecar)
-    rows = np.arange(len(sidecar))
-    sample = np.unique(np.r_[rows[~is_said], _sample(sidecar, rows)])
-    read = _read(source, sidecar, sample)
-    _compare(sidecar, read, sample)
-    sections, identification = _identify(known, sidecar)
+    products, is_said = _at_times(known, sidecar)
+    sample = np.unique(np.concatenate([np.flatnonzero(~is_said), _sample(sidecar)]))
+    fields = _read(source, sidecar, sample)
+    read = _compare(sidecar, fields, sample)
+    before = known.read.fields
+    grids = [before.grids[number] for number in before.grid[sample].tolist()]
+    if _are_other(products, read, sample, is_said[sample]) or (
+        grids != [fields.grids[number] for number in fields.grid.tolist()]
+    ):
+        return None
+    packing, bitmap = before.packing.copy(), before.bitmap.copy()
+    packing[sample], bitmap[sample] = fields.packing, fields.bitmap
     found = replace(
-        known,
+        before,
         begin=sidecar.begin,
         length=sidecar.end - sidecar.begin,
-        identification=identification,
-        identifications=sections,
-        product=product,
+        packing=packing,
+        bitmap=bitmap,
     )
-    if _are_other(found, read, sample, is_said):
-        return None
-    packing, bitmap = known.packing.copy(), known.bitmap.copy()
-    product[sample], packing[sample], bitmap[sample] = read.product, read.packing, read.bitmap
-    return replace(found, product=product, packing=packing, bitmap=bitmap)
+    if len(unsaid := np.flatnonzero(~is_said[sample])):
+        products = products.put(sample[unsaid], read.take(unsaid))
+    is_alike = are_called_alike(products, known.read.products)
+    variables = known.read.variables if is_alike else find_variables(products)
+    return ReadFields(fields=found, products=products, variables=variables)
 
 
-def _sample(sidecar: Sidecar, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _sample(sidecar: Sidecar) -> NDArray[np.int64]:
     """Return messages of one length, the last one, and some that the file's offsets choose."""
-    _, number, count = np.unique(
-        sidecar.end - sidecar.begin, return_inverse=True, return_counts=True
+    count, lengths = len(sidecar), sidecar.end - sidecar.begin
+    order = np.argsort(lengths, kind="stable")
+    alike = np.flatnonzero(np.diff(lengths[order]) == 0)
+    chosen = int(sidecar.begin.sum() + sidecar.time[0])
+    some = [chosen * factor // 7 % count for factor in _FACTORS]
+    return np.concatenate([some, order[alike], order[alike + 1], [count - 1]])
+
+
+def _at_times(known: _Known, sidecar: Sidecar) -> tuple[Products, NDArray[np.bool_]]:
+    """Return products at other times, and for which rows the sidecar says the time."""
+    before, is_window = known.read.products, known.is_window
+    begin = np.where(is_window, sidecar.first, np.maximum(sidecar.first, sidecar.last))
+    window = np.where(is_window, sidecar.last - sidecar.first, 0)
+    unit = np.maximum(known.unit, 1)
+    is_said = (known.unit > 0) & (begin >= 0) & (begin % unit == 0)
+    facts = before.facts
+    if is_window.any():
+        is_said &= ~is_window | ((window >= 0) & (window % known.length_unit == 0))
+        facts = facts.copy()
+        lengths = facts[:, FACTS.index("length")]
+        lengths[is_window] = (window // known.length_unit)[is_window]
+    found = replace(
+        before, time=sidecar.time, begin=begin, window=window, step=begin + window, facts=facts
     )
-    chosen = np.random.default_rng(int(sidecar.begin.sum()) + int(sidecar.time[0]))
-    some: NDArray[np.int64] = chosen.choice(rows, min(_SAMPLE, len(rows)), replace=False)
-    return np.concatenate([some, rows[count[number] > 1], rows[-1:]])
-
-
-def _at_times(fields: Fields, sidecar: Sidecar) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return sections 4 at other times, and for which rows the sidecar says the time."""
-    found = fields.product.copy()
-    is_said = np.zeros(len(fields), np.bool_)
-    template = found[:, 7].astype(np.int64) << 8 | found[:, 8]
-    for number, where in TEMPLATES.items():
-        rows = template == number
-        is_window = where.interval >= 0
-        begin = sidecar.first if is_window else np.maximum(sidecar.first, sidecar.last)
-        unit = UNITS[found[:, 17 + where.shift]]
-        fits = rows & (begin >= 0) & (unit > 0) & (begin % np.maximum(unit, 1) == 0)
-        if is_window:
-            span, length = sidecar.last - sidecar.first, UNITS[found[:, where.interval + 14]]
-            fits &= (sidecar.last >= 0) & (length > 0) & (span % np.maximum(length, 1) == 0)
-            fits &= found[:, where.interval + 7] == 1
-            fits &= found[:, where.interval + 13] != OF_RUNS
-            _put(found, fits, where.interval + 15, span // np.maximum(length, 1))
-        _put(found, fits, 18 + where.shift, begin // np.maximum(unit, 1))
-        is_said |= fits
     return found, is_said
 
 
-def _put(
-    held: NDArray[np.uint8], rows: NDArray[np.bool_], at: int, numbers: NDArray[np.int64]
-) -> None:
-    """Write numbers of four octets into rows."""
-    octets = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
-    held[rows, at : at + 4] = octets[rows]
-
-
-def _identify(fields: Fields, sidecar: Sidecar) -> tuple[tuple[bytes, ...], NDArray[np.int64]]:
-    """Return sections 1 with the reference times of a sidecar, and the row of each field."""
-    pairs, number = np.unique(
-        np.column_stack([fields.identification, sidecar.time]), axis=0, return_inverse=True
-    )
-    found = []
-    for row, seconds in pairs.tolist():
-        when = np.datetime64(seconds, "s").item()
-        held = fields.identifications[row]
-        date = when.year.to_bytes(2, "big") + bytes(
-            (when.month, when.day, when.hour, when.minute, when.second)
-        )
-        found.append(held[:12] + date + held[19:])
-    return tuple(found), number.reshape(-1)
-
-
 def _are_other(
-    found: Fields, read: Fields, sample: NDArray[np.int64], is_said: NDArray[np.bool_]
+    found: Products, read: Products, sample: NDArray[np.int64], is_said: NDArray[np.bool_]
 ) -> bool:
     """Say whether messages that were read are other fields than was concluded."""
-    mine, theirs = read_products(found), read_products(read)
-    said = is_said[sample]
     for own, other in (
-        (mine.facts[sample], theirs.facts),
-        (mine.step[sample], theirs.step),
-        (mine.window[sample], theirs.window),
-        (mine.member[sample], theirs.member),
+        (found.facts[sample], read.facts),
+        (found.step[sample], read.step),
+        (found.window[sample], read.window),
+        (found.member[sample], read.member),
     ):
         same = own == other
-        if not (same.all(axis=1) if same.ndim > 1 else same)[said].all():
+        if not (same.all(axis=1) if same.ndim > 1 else same)[is_said].all():
             return True
-    sections = [found.grids[number] for number in found.grid[sample].tolist()]
-    return sections != [read.grids[number] for number in read.grid.tolist()]
+    return False

@@ -6,7 +6,9 @@ that another one has gets no reference there, and reads as missing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +37,8 @@ class Cube:
     times: NDArray[np.int64]
     steps: NDArray[np.int64]
     members: NDArray[np.int64]
-    levels: dict[str, LevelAxis]  # by kind
+    levels: Mapping[str, LevelAxis]  # by kind
+    places: NDArray[np.int32]  # (n, 4) of each field in times, steps, members and its levels
 
     def dimensions(self, key: VariableKey) -> tuple[str, ...]:
         """Return the dimensions of a variable before those of the grid."""
@@ -48,74 +51,85 @@ class Cube:
             return len({TIME: self.times, STEP: self.steps, NUMBER: self.members}[dimension])
         return len(self.levels[dimension].values)
 
-    def index(
-        self, key: VariableKey, rows: NDArray[np.int64], products: Products
-    ) -> NDArray[np.int64]:
+    def lengths(self) -> tuple[int, ...]:
+        """Return how long all dimensions are."""
+        axes = (self.times, self.steps, self.members, *(e.values for e in self.levels.values()))
+        return tuple(map(len, axes))
+
+    def index(self, key: VariableKey, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (n, axes) the place of each field of a variable."""
-        columns = [
-            np.searchsorted(self.times, products.time[rows]),
-            np.searchsorted(self.steps, products.step[rows]),
-        ]
-        if key.has_members:
-            columns.append(np.searchsorted(self.members, products.member[rows]))
-        if key.has_levels:
-            axis = self.levels[key.type_of_level]
-            columns.append(_level_index(axis, _levels(key.type_of_level, rows, products)))
-        return np.column_stack(columns).astype(np.int64)
+        axes = [0, 1, *([2] if key.has_members else []), *([3] if key.has_levels else [])]
+        return self.places[rows][:, axes].astype(np.int64)
 
 
 def make_cube(variables: Variables, products: Products) -> Cube:
     """Return the dimensions that the fields of some variables need."""
     rows = variables.of >= 0
+    levels = _find_levels(variables, products.level.tobytes(), products.second_level.tobytes())
+    times, steps, members = (
+        _number(column, among)
+        for column, among in (
+            (products.time, rows),
+            (products.step, rows),
+            (products.member, rows & (products.member != NO_MEMBER)),
+        )
+    )
+    return Cube(
+        times=times[0],
+        steps=steps[0],
+        members=members[0],
+        levels=levels[0],
+        places=np.column_stack([times[1], steps[1], members[1], levels[1]]).astype(np.int32),
+    )
+
+
+def _number(
+    column: NDArray[np.int64], rows: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers in some rows, each once, and which of them a row has."""
+    places = np.zeros(len(column), np.int64)
+    mine = column[rows]
+    if (mine == mine[:1]).all():  # nearly always
+        return mine[:1], places
+    distinct, places[rows] = np.unique(mine, return_inverse=True)
+    return distinct, places
+
+
+@lru_cache(64)  # files of an archive have the same ones
+def _find_levels(
+    variables: Variables, first: bytes, second: bytes
+) -> tuple[Mapping[str, LevelAxis], NDArray[np.int64]]:
+    """Return the levels of each kind, and which of them each field has."""
+    surfaces = (np.frombuffer(first, np.float64), np.frombuffer(second, np.float64))
     kinds: dict[str, list[int]] = {}
     for number, key in enumerate(variables.keys):
         if key.has_levels:
             kinds.setdefault(key.type_of_level, []).append(number)
-    return Cube(
-        times=np.unique(products.time[rows]),
-        steps=np.unique(products.step[rows]),
-        members=np.unique(products.member[rows & (products.member != NO_MEMBER)]),
-        levels={
-            kind: _axis(kind, np.nonzero(np.isin(variables.of, held))[0], products)
-            for kind, held in kinds.items()
-        },
-    )
+    axes, places = dict[str, LevelAxis](), np.zeros(len(variables.of), np.int64)
+    for kind, held in kinds.items():
+        rows = np.nonzero(np.isin(variables.of, held))[0]
+        axes[kind], places[rows] = _axis(kind, *(surface[rows] for surface in surfaces))
+    return axes, places
 
 
-def _levels(kind: str, rows: NDArray[np.int64], products: Products) -> NDArray[np.float64]:
-    """Return (n, 2) the surfaces of fields, the second one NaN where there is but one."""
-    first, second = products.level[rows], products.second_level[rows]
+def _axis(
+    kind: str, first: NDArray[np.float64], second: NDArray[np.float64]
+) -> tuple[LevelAxis, NDArray[np.int64]]:
+    """Return the levels of one kind, given the surfaces of its fields, and that of each field."""
     is_lone = np.isnan(first)
     pairs = np.column_stack([np.where(is_lone, second, first), np.where(is_lone, np.nan, second)])
     scale = _SCALES.get(kind, 1.0)
-    return pairs * scale if scale > 1 else pairs / round(1 / scale)
-
-
-def _axis(kind: str, rows: NDArray[np.int64], products: Products) -> LevelAxis:
+    pairs = pairs * scale if scale > 1 else pairs / round(1 / scale)
     # numpy sorts NaN behind all numbers, each as a value of its own
-    pairs = _sortable(_levels(kind, rows, products))
-    distinct = np.unique(pairs, axis=0)
+    distinct, places = np.unique(
+        np.where(np.isnan(pairs), np.inf, pairs), axis=0, return_inverse=True
+    )
+    places = places.reshape(-1)
     if kind in _DECREASING:
-        distinct = distinct[::-1]
-    second = np.where(np.isinf(distinct[:, 1]), np.nan, distinct[:, 1])
-    bounds = None if np.isnan(second).all() else np.column_stack([distinct[:, 0], second])
-    return LevelAxis(values=distinct[:, 0], bounds=bounds)
-
-
-def _sortable(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(np.isnan(pairs), np.inf, pairs)
-
-
-def _level_index(axis: LevelAxis, pairs: NDArray[np.float64]) -> NDArray[np.int64]:
-    if axis.bounds is None:  # in order, one way or the other
-        is_falling = axis.values[-1] < axis.values[0]
-        at = np.searchsorted(axis.values[::-1] if is_falling else axis.values, pairs[:, 0])
-        return len(axis.values) - 1 - at if is_falling else at
-    held = np.column_stack([axis.values, axis.bounds[:, 1]])
-    places = {pair: at for at, pair in enumerate(map(tuple, _sortable(held).tolist()))}
-    distinct, number = np.unique(_sortable(pairs), axis=0, return_inverse=True)
-    found = np.array([places[pair] for pair in map(tuple, distinct.tolist())], np.int64)
-    return found[number.reshape(-1)]
+        distinct, places = distinct[::-1], len(distinct) - 1 - places
+    upper = np.where(np.isinf(distinct[:, 1]), np.nan, distinct[:, 1])
+    bounds = None if np.isnan(upper).all() else np.column_stack([distinct[:, 0], upper])
+    return LevelAxis(values=distinct[:, 0], bounds=bounds), places
 
 
 def find_repeated(index: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import batched
 
 import numpy as np
@@ -13,19 +12,17 @@ from numpy.typing import NDArray
 
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.model.paths import node_name
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ByteSource, SidecarUse, prefetch, read_sparsely
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.grib import by_eccodes
 from icevirt_scanners.grib.by_sidecar import read_by_sidecar
 from icevirt_scanners.grib.cube import Cube, make_cube
-from icevirt_scanners.grib.grids import Grid, name_grid, read_grid
+from icevirt_scanners.grib.grids import Grid, name_grids, read_grid
 from icevirt_scanners.grib.octets import UnreadGridError
-from icevirt_scanners.grib.products import Products, read_products
 from icevirt_scanners.grib.sections import DamagedMessageError, EditionError, Fields, read_file
 from icevirt_scanners.grib.sidecars import SidecarError, find_sidecar
-from icevirt_scanners.grib.variables import VariableKey, Variables, find_variables
+from icevirt_scanners.grib.variables import ReadFields, Variables
 
 _TOGETHER = 16  # messages that servers are asked for at a time
 
@@ -44,40 +41,46 @@ class GridOfFile:
 class DescribedFile:
     """A file, in the columns of its fields."""
 
-    fields: Fields
-    products: Products
-    variables: Variables
+    read: ReadFields
     cube: Cube  # of all variables: to leave some out does not change others
     place: GridOfFile | None
     group: str = paths.ROOT  # where its arrays are
 
     @classmethod
-    def of(cls, fields: Fields, group: str = paths.ROOT) -> DescribedFile:
-        """Interpret the fields of a file. Raises `DamagedMessageError`."""
-        products = read_products(fields)
-        variables = find_variables(products)
+    def of(cls, read: ReadFields, group: str = paths.ROOT) -> DescribedFile:
+        """Place the fields of a file."""
         return cls(
-            fields=fields,
-            products=products,
-            variables=variables,
-            cube=make_cube(variables, products),
-            place=next(_grids(fields, variables.of >= 0), None),
+            read=read,
+            cube=make_cube(read.variables, read.products),
+            place=next(_grids(read.fields, read.variables.of >= 0), None),
             group=group,
         )
 
+    @property
+    def fields(self) -> Fields:
+        """Its fields."""
+        return self.read.fields
+
+    @property
+    def variables(self) -> Variables:
+        """Its variables."""
+        return self.read.variables
+
     def by_grid(self) -> Iterator[DescribedFile]:
         """Yield what lies on each grid, as a group of its own."""
-        for number in dict.fromkeys(self.fields.grid[self.variables.of >= 0].tolist()):
-            try:
-                name = name_grid(self.fields.grids[number])
-            except UnreadGridError:
-                name = f"unread_grid_{number}"
+        numbers = dict.fromkeys(self.fields.grid[self.variables.of >= 0].tolist())
+        names = name_grids([self.fields.grids[number] for number in numbers])
+        for number, name in zip(numbers, names, strict=True):
             rows = np.nonzero(self.fields.grid == number)[0]
-            yield self.of(self.fields.take(rows), paths.join(paths.ROOT, name))
+            yield self.of(self.read.take(rows), paths.join(paths.ROOT, name))
 
-    def path_of(self, key: VariableKey) -> str:
+    def path_of(self, variable: int) -> str:
         """Return the path of a variable."""
-        return paths.join(self.group, _node_of(key.name))
+        return paths.join(self.group, self.variables.nodes[variable])
+
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of all variables."""
+        return tuple(map(self.path_of, range(len(self.variables.keys))))
 
     def on_grid_of(self, numbers: Iterable[int]) -> DescribedFile:
         """Return the file with the grid of the first of some variables whose grid is read."""
@@ -91,12 +94,11 @@ class DescribedFile:
 
     def rows(self, variable: int) -> NDArray[np.int64]:
         """Return the fields of a variable."""
-        found: NDArray[np.int64] = np.nonzero(self.variables.of == variable)[0]
-        return found
+        return self.variables.rows(variable)
 
     def index(self, variable: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (n, axes) the places of fields of a variable in the cube."""
-        return self.cube.index(self.variables.keys[variable], rows, self.products)
+        return self.cube.index(self.variables.keys[variable], rows)
 
     def message(self, row: int, source: ByteSource) -> bytes:
         """Return the message of a field."""
@@ -122,11 +124,6 @@ class DescribedFile:
             file=source.file.url,
             number=int(self.fields.message[row]),
         )
-
-
-@lru_cache(4096)
-def _node_of(name: str) -> str:
-    return node_name(name.encode())[0]
 
 
 def describe_file(
@@ -171,12 +168,12 @@ def describe_file(
         ) from error
 
 
-def _read_fields(source: ByteSource, use: SidecarUse, beside: Elsewhere) -> Fields:
-    if use is SidecarUse.ignore:
-        return read_file(source)
-    found = find_sidecar(source, beside, required=use is SidecarUse.require)
-    fields = None if found is None else read_by_sidecar(source, found)
-    return read_file(source) if fields is None else fields
+def _read_fields(source: ByteSource, use: SidecarUse, beside: Elsewhere) -> ReadFields:
+    sidecar = None
+    if use is not SidecarUse.ignore:
+        sidecar = find_sidecar(source, beside, required=use is SidecarUse.require)
+    read = None if sidecar is None else read_by_sidecar(source, sidecar)
+    return ReadFields.of(read_file(source)) if read is None else read
 
 
 def _grids(fields: Fields, rows: NDArray[np.bool_]) -> Iterator[GridOfFile]:

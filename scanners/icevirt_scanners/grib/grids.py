@@ -7,7 +7,8 @@ a column follow each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -62,6 +63,7 @@ _ROTATED = {
 }
 _PLACES = 1 << 16  # points of a grid whose places are stored: they are not in the message
 _LONGEST = 1 << 20  # points of an axis
+_UNREAD = "unread_grid"
 _OTHERS = {
     **dict.fromkeys((50, 51, 52, 53), "spectral coefficients"),
     **dict.fromkeys((2, 3, 42, 43), "a stretched grid"),
@@ -109,13 +111,27 @@ def read_grid(section: bytes) -> Grid:
         raise UnreadGridError(f"a grid whose numbers describe none ({error})") from error
 
 
-def name_grid(section: bytes) -> str:
-    """Return the name of a group for a grid: its kind, its shape, and where its first point is.
+def name_grids(sections: Sequence[bytes]) -> list[str]:
+    """Return the name of a group for each grid of a file, each another one.
 
-    Raises:
-        UnreadGridError: It is of a kind that is not read.
+    They have a digest of the section where kind, shape and first point are those of another grid,
+    or where the grid is of a kind that is not read.
     """
-    grid, held = read_grid(section), Octets(section)
+    names = [*map(name_grid, sections)]
+    return [
+        f"{name}_{hashlib.blake2b(section, digest_size=4).hexdigest()}"
+        if names.count(name) > 1 or name == _UNREAD
+        else name
+        for name, section in zip(names, sections, strict=True)
+    ]
+
+
+def name_grid(section: bytes) -> str:
+    """Return the name of a grid: its kind, its shape, and where its first point is."""
+    try:
+        grid, held = read_grid(section), Octets(section)
+    except UnreadGridError:
+        return _UNREAD
     is_map, unit = grid.dimensions == ("y", "x") and grid.kind != "rotated_ll", 1e6
     if not is_map:
         unit = _unit(held)

@@ -6,7 +6,7 @@ them is read alone. A step of the loop looks at the next section of every messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ PRODUCT, PACKING = 128, 32
 _GRID = 1 << 20  # bytes of a grid section, beyond which nothing is believed
 NEXT = {0: (1,), 1: (2, 3), 2: (3,), 3: (4,), 4: (5,), 5: (6,), 6: (7,), 7: (2, 3, 4, 8)}
 """Which section may follow which; 8 is the end."""
+_PLACES = 32  # of sections, beyond which rows are not copied place by place
 _KINDS = 16  # numbers of sections that are told apart
 _MAY_FOLLOW = np.array(
     [[kind in NEXT.get(last, ()) for kind in range(_KINDS)] for last in range(8)]
@@ -114,15 +115,32 @@ class Heads:
                 )
         return _join(found)
 
-    def cut(self, rows: Integers, begin: Integers, length: Integers) -> Bytes:
-        """Return (n, most) bytes of messages from ``begin`` on, zeros behind their length."""
-        found = np.zeros((len(rows), int(length.max(initial=0))), np.uint8)
+    def cut(self, rows: Integers, begin: Integers, length: Integers, width: int = 0) -> Bytes:
+        """Return (n, most) bytes of messages from ``begin`` on, zeros behind their length.
+
+        Args:
+            rows: Of the messages.
+            begin: Where in the message.
+            length: How many bytes.
+            width: How many zeros and bytes there are at least.
+        """
+        found = np.zeros((len(rows), int(length.max(initial=width))), np.uint8)
         near = begin + length <= HEADERS
-        for some, first, size in _alike(begin, length, near):
-            found[some, :size] = self.first[rows[some], first : first + size]
+        keys = (begin * HEADERS * 2 + length)[near]
+        distinct = keys[:1] if (keys == keys[:1]).all() else np.unique(keys)
+        if len(distinct) > _PLACES:
+            places = begin[near, None] + np.arange(found.shape[1])
+            held = self.first[rows[near, None], np.minimum(places, HEADERS - 1)]
+            found[near] = np.where(places < (begin + length)[near, None], held, 0)
+        else:
+            mine = np.flatnonzero(near)
+            for key in distinct.tolist():
+                first, size = divmod(key, HEADERS * 2)
+                some = mine if len(distinct) == 1 else mine[keys == key]
+                found[some, :size] = self.first[rows[some], first : first + size]
         for row in np.flatnonzero(~near).tolist():
-            held = self._read(int(rows[row]), int(begin[row]), int(length[row]))
-            found[row, : len(held)] = np.frombuffer(held, np.uint8)
+            more = self._read(int(rows[row]), int(begin[row]), int(length[row]))
+            found[row, : len(more)] = np.frombuffer(more, np.uint8)
         return found
 
     def _read(self, row: int, at: int, length: int) -> bytes:
@@ -176,16 +194,6 @@ def read_number(octets: Bytes, at: int, length: int) -> Integers:
     for octet in range(at, at + length):
         found = found << 8 | octets[:, octet]
     return found
-
-
-def _alike(
-    begin: Integers, length: Integers, among: NDArray[np.bool_]
-) -> Iterator[tuple[Integers, int, int]]:
-    """Yield rows that begin alike and are of one length, among some."""
-    rows = np.flatnonzero(among)
-    keys = begin[rows] * HEADERS * 2 + length[rows]
-    for key in np.unique(keys).tolist():
-        yield rows[keys == key], *divmod(key, HEADERS * 2)
 
 
 def _join(found: Sequence[Sections]) -> Sections:

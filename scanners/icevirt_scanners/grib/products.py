@@ -87,6 +87,26 @@ class Products:
     facts: NDArray[np.int64]  # (n, FACTS) what decides how it is called
     refused: Mapping[int, str]  # rows that are not read, and why
 
+    def take(self, rows: NDArray[np.int64]) -> Products:
+        """Return some of the rows."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        refused = {
+            at: self.refused[row] for at, row in enumerate(rows.tolist()) if row in self.refused
+        }
+        return Products(**columns, refused=refused)
+
+    def put(self, rows: NDArray[np.int64], others: Products) -> Products:
+        """Return the same with others in the place of some rows."""
+        columns = {name: getattr(self, name).copy() for name in _COLUMNS}
+        for name, column in columns.items():
+            column[rows] = getattr(others, name)
+        replaced = rows.tolist()
+        refused = {row: why for row, why in self.refused.items() if row not in replaced}
+        refused |= {replaced[at]: why for at, why in others.refused.items()}
+        return Products(**columns, refused=refused)
+
+
+_COLUMNS = ("time", "step", "window", "begin", "member", "level", "second_level", "facts")
 
 FACTS = (
     *("discipline", "category", "number", "center", "subcenter", "tables", "local"),

@@ -21,6 +21,12 @@ _OTHER_PACKINGS = {4: "IEEE floats", 41: "PNG", 61: "logarithms", 200: "run leng
 # templates of section 5 that the codec decodes as ecCodes does, with as few and as many bits a
 # value; 0 bits are a constant field, whatever the template
 _BITS = {0: (1, 32), 2: (1, 32), 3: (1, 32), 40: (1, 31), 42: (5, 24)}
+_TEMPLATES = 1 + max(_BITS)  # a template that is not among them is as one behind them
+_LEAST, _MOST = np.ones(_TEMPLATES + 1, np.int64), np.full(_TEMPLATES + 1, 255)
+_IS_KNOWN = np.zeros(_TEMPLATES + 1, np.bool_)
+for _number, _range in _BITS.items():
+    _LEAST[_number], _MOST[_number] = _range
+    _IS_KNOWN[_number] = True
 _NO_BITMAP, _OWN_BITMAP = 255, 0
 _LATER = "it is not the first field of its message"
 
@@ -28,7 +34,7 @@ _LATER = "it is not the first field of its message"
 def find_unread(held: DescribedFile) -> Iterator[tuple[str, str]]:
     """Yield fields whose product is not read, one of each parameter, by a path; and why."""
     seen = set[str]()
-    for row, cause in held.products.refused.items():
+    for row, cause in held.read.products.refused.items():
         what = (int(held.fields.discipline[row]), *held.fields.product[row, 9:11].tolist())
         path = "/" + "_".join(map(str, ("param", *what, "unread")))
         if path not in seen:
@@ -71,11 +77,10 @@ class Undecoded:
         """Look at all fields of a file."""
         packing = fields.packing[:, 9].astype(np.int64) << 8 | fields.packing[:, 10]
         bits, later = fields.packing[:, 19], fields.part > 0
-        packed = ~np.isin(packing, [*_BITS])
-        mapped = ~np.isin(fields.bitmap, (_NO_BITMAP, _OWN_BITMAP))
-        wide = np.zeros(len(fields), np.bool_)
-        for number, (least, most) in _BITS.items():
-            wide |= (packing == number) & (bits > 0) & ((bits < least) | (bits > most))
+        template = np.minimum(packing, _TEMPLATES)
+        packed = ~_IS_KNOWN[template]
+        mapped = (fields.bitmap != _NO_BITMAP) & (fields.bitmap != _OWN_BITMAP)
+        wide = (bits > 0) & ((bits < _LEAST[template]) | (bits > _MOST[template])) & ~packed
         return cls(
             fields=fields,
             packing=packing,

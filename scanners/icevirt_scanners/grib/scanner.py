@@ -7,8 +7,7 @@ it shares with the scan which message is where.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,6 +28,7 @@ from icevirt_scanners.encoding import hash_values
 from icevirt_scanners.grib import arrays, refusals
 from icevirt_scanners.grib.cube import find_repeated
 from icevirt_scanners.grib.described import DescribedFile, GridOfFile, describe_file
+from icevirt_scanners.grib.known_files import find_known, name_kind, remember
 from icevirt_scanners.grib.products import FACTS
 from icevirt_scanners.grib.sections import MAGIC
 
@@ -41,7 +41,7 @@ def _about(held: DescribedFile) -> dict[str, Any]:
     """Return the attributes of the file."""
     found: dict[str, Any] = {"GRIB_edition": 2}
     for name, key in (("center", "GRIB_centre_number"), ("subcenter", "GRIB_subCentre")):
-        values = np.unique(held.products.facts[:, FACTS.index(name)])
+        values = np.unique(held.read.products.facts[:, FACTS.index(name)])
         if len(values) == 1:
             found[key] = int(values[0])
     return {**found, "Conventions": "CF-1.7"}
@@ -54,53 +54,64 @@ def _parts(held: DescribedFile, context: ScanContext) -> tuple[DescribedFile, ..
             context.represent(path, partial(_refuse, context, path, "product", cause))
     top = paths.canonical(context.options.group)
     if top == paths.ROOT and context.options.grids == GridUse.one.value:
-        return (held.on_grid_of(_preferred(held, context.options)),)
+        has_one = bool((held.fields.grid == held.fields.grid[:1]).all())
+        return (held if has_one else held.on_grid_of(_preferred(held, context.options)),)
     found = tuple(held.by_grid())
     if top != paths.ROOT:
         groups = [each.group for each in found]
         if top not in groups:
             raise no_such_group(context.source.file.url, top, groups)
         return (replace(found[groups.index(top)], group=paths.ROOT),)
-    groups = [each.group for each in found]
-    if twice := sorted(group for group, count in Counter(groups).items() if count > 1):
-        raise UnsupportedError(
-            "several grids of GRIB would have the same group",
-            do="Leave the variables of all but one out with drop_variables.",
-            file=context.source.file.url,
-            groups=twice,
-        )
     return found
 
 
-def _arrays(held: DescribedFile, context: ScanContext) -> Iterator[ScannedArray]:
-    """Yield the coordinates and the variables that are wanted and can be described."""
+def _arrays(held: DescribedFile, context: ScanContext) -> Sequence[ScannedArray]:
+    """Return the coordinates and the variables that are wanted and can be described."""
+    kind = name_kind(held, context)
+    known, findings, before = find_known(kind), len(context.findings), len(context.left_out)
+    if known is not None and held.place is not None:
+        context.left_out += known.left_out
+        context.equal |= known.equal
+        return known.describe(held, _own(held, held.place, context), context)
     kept = [*_kept(held, context)]
     if (place := held.place) is None:
-        return
+        return ()
+    left_out = context.left_out[before:]
     _tell_equal(held, place, kept, context)
-    for array in _coordinates(held, place, context):
-        if context.wants(array.path):
-            nbytes = len(array.references.inline)
-            context.budget.spend(nbytes, variable=array.path, cause="stored whole")
-            yield array
+    own = _own(held, place, context)
+    made = []
     for number in kept:
-        path = held.path_of(held.variables.keys[number])
-        made = context.represent(path, partial(_make, number, held, place, context))
-        if made is not None:
-            yield made
+        make = partial(_make, number, held, place, context)
+        if (array := context.represent(held.path_of(number), make)) is not None:
+            made.append((number, array))
+    if kind is not None and len(context.findings) == findings:
+        known = remember(kind, held, made, left_out, context)
+    if known is None:
+        return (*own, *(array for _, array in made))
+    return known.describe(held, own, context)
+
+
+def _own(held: DescribedFile, place: GridOfFile, context: ScanContext) -> tuple[ScannedArray, ...]:
+    """Return the coordinates that are wanted."""
+    found = tuple(each for each in _coordinates(held, place, context) if context.wants(each.path))
+    for array in found:
+        nbytes = len(array.references.inline)
+        context.budget.spend(nbytes, variable=array.path, cause="stored whole")
+    return found
 
 
 def _coordinates(
     held: DescribedFile, place: GridOfFile, context: ScanContext
 ) -> Iterator[ScannedArray]:
-    for array in arrays.coordinates(held.cube, place, context):
-        yield replace(array, path=paths.join(held.group, paths.name(array.path)))
+    found = arrays.coordinates(held.cube, place, context)
+    if held.group == paths.ROOT:
+        return found
+    return (replace(e, path=paths.join(held.group, paths.name(e.path))) for e in found)
 
 
 def _preferred(held: DescribedFile, options: ScannerOptions) -> list[int]:
     """Return the variables that are wanted, those that may not be left out where there are any."""
-    named = [(number, held.path_of(key)) for number, key in enumerate(held.variables.keys)]
-    wanted = [(number, path) for number, path in named if options.wants(path)]
+    wanted = [(number, path) for number, path in enumerate(held.paths()) if options.wants(path)]
     firm = [number for number, path in wanted if options.policy_of(path) is not Policy.skip]
     return firm or [number for number, _ in wanted]
 
@@ -112,8 +123,7 @@ def _refuse(context: ScanContext, path: str, kind: str, cause: str) -> None:
 def _kept(held: DescribedFile, context: ScanContext) -> Iterator[int]:
     """Yield the numbers of the variables that are wanted and can be described."""
     seen, undecoded = set[str](), refusals.Undecoded.of(held.fields)
-    for number, key in enumerate(held.variables.keys):
-        path = held.path_of(key)
+    for number, path in enumerate(held.paths()):
         if not context.wants(path):
             continue
         is_second = path in seen
@@ -151,7 +161,7 @@ def _make(
 ) -> ScannedArray:
     """Return a variable. Raises `UnsupportedError` if a place has two messages."""
     key, rows = held.variables.keys[number], held.rows(number)
-    path, index = held.path_of(key), held.index(number, rows)
+    path, index = held.path_of(number), held.index(number, rows)
     if repeated := find_repeated(index):
         _refuse_other(path, rows, repeated, held, context)
         again = np.isin(np.arange(len(rows)), [second for _, second in repeated])
@@ -202,14 +212,14 @@ def _tell_equal(
 ) -> None:
     """Note which arrays must be alike in all files that are stacked."""
     if context.options.stack:
-        keys = [held.variables.keys[number] for number in kept]
+        keys = [(number, held.variables.keys[number]) for number in kept]
         context.equal |= context.options.equal_in_files(
             (
-                held.path_of(key),
+                held.path_of(number),
                 (*held.cube.dimensions(key), *place.grid.dimensions),
                 arrays.describe(key, place.grid),
             )
-            for key in keys
+            for number, key in keys
         )
 
 
@@ -225,8 +235,7 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
     held = describe_file(source)
     if (group := paths.parent(path)) != paths.ROOT:
         held = next((each for each in held.by_grid() if each.group == group), held)
-    named = (n for n, key in enumerate(held.variables.keys) if held.path_of(key) == path)
-    number = next(named, None)
+    number = next((n for n, each in enumerate(held.paths()) if each == path), None)
     if held.place is None or number is None:
         shape = tuple(each.stop for each in region)
         return _coordinate(held, source, path, shape)[region]
@@ -288,7 +297,8 @@ class GribScanner:
             text = f"{len(held.fields.between)} runs of bytes are no message, the first of"
             context.warn(paths.ROOT, "bytes-between", f"{text} {length} bytes at {offset}")
         parts = _parts(held, context)
-        found = tuple(array for part in parts for array in _arrays(part, context))
+        each = [_arrays(part, context) for part in parts]
+        found = each[0] if len(each) == 1 else tuple(array for some in each for array in some)
         root = ScannedGroup(path=paths.ROOT, attributes=Attributes.of(_about(held)))
         groups = {each.group: ScannedGroup(path=each.group) for each in parts}
         return context.describe(self, tuple((groups | {paths.ROOT: root}).values()), found)

@@ -192,9 +192,7 @@ _NO_FIELDS: dict[str, NDArray[Any]] = {name: np.zeros(0, np.int64) for name in _
 def _cut(heads: Heads, places: Sections, kind: int, width: int) -> NDArray[np.uint8]:
     """Return (n, width) the first bytes of sections."""
     length = np.minimum(places.length[:, kind], width)
-    found = heads.cut(places.row, places.begin[:, kind], length)
-    more = width - found.shape[1]
-    return np.pad(found, ((0, 0), (0, more))) if more > 0 else found
+    return heads.cut(places.row, places.begin[:, kind], length, width)
 
 
 def read_file(source: ByteSource) -> Fields:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from itertools import zip_longest
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +27,11 @@ from icevirt.scan.elsewhere import Elsewhere, Opening
 LONGEST = 64 << 20  # bytes of a sidecar
 _DATE = re.compile(r"d=(\d{10})(\d{2})?(\d{2})?\Z")
 _UNIT = r" (min|minute|hour|day)s?"
-_INSTANT = re.compile(rf"(\d+){_UNIT} fcst\Z")
-_WINDOW = re.compile(rf"(\d+)-(\d+){_UNIT} ([a-z ]+?)( fcst| anl)?\Z")
+_INSTANT = re.compile(rf"(\d{{1,9}}){_UNIT} fcst\Z")
+_WINDOW = re.compile(rf"(\d{{1,9}})-(\d{{1,9}}){_UNIT} ([a-z ]+?)( fcst| anl)?\Z")
 _SECONDS = {"min": 60, "minute": 60, "hour": 3600, "day": 86400}
 _TIMES = ("date", "time", "step", "_offset", "_length")
-_STEP = re.compile(r"(?:(\d+)-)?(\d+)\Z")
+_STEP = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})\Z")
 
 
 class SidecarError(Exception):
@@ -45,7 +47,7 @@ class Sidecar:
     time: NDArray[np.int64]  # (n,) seconds from 1970 to the reference time
     first: NDArray[np.int64]  # (n,) seconds from there to where the field begins, -1: not said
     last: NDArray[np.int64]  # (n,) and to where it ends
-    kind: tuple[str, ...]  # (n,) what else the lines say
+    kind: tuple[Hashable, ...]  # what else the lines say
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -66,7 +68,9 @@ def find_sidecar(source: ByteSource, beside: Elsewhere, *, required: bool) -> Si
     opening = () if far_is_near else zip(beside.sources(names), readers, strict=True)
     for begin, read in opening:
         if (text := _text_of(begin)) is not None:
-            lines = [line for line in text.splitlines() if line.strip()]
+            lines = [*filter(str.strip, text.splitlines())]
+            if not lines:
+                raise SidecarError("it lists no messages")
             return read(lines, source.file.size)
     if required:
         raise ScanError(
@@ -97,40 +101,76 @@ def _text_of(begin: Opening) -> str | None:
 
 
 def _of_noaa(lines: Sequence[str], size: int) -> Sidecar:
-    rows = [_line(line) for line in lines]
-    begins = [row[0] for row in rows]
-    return _columns(rows, [*begins[1:], size])
+    count = lines[0].count(":") + 1
+    if count > 6 and {line.count(":") for line in lines} == {count - 1}:  # nearly always
+        words = ":".join(lines).split(":")
+        columns = [tuple(words[at::count]) for at in range(count)]
+    else:
+        rows = [line.split(":", 6) for line in lines]
+        if odd := [line for line, row in zip(lines, rows, strict=True) if len(row) < 6]:
+            raise _no_line(odd[0])
+        columns = [*zip_longest(*rows)]
+    _, offsets, dates, names, levels, whens, *more = columns
+    if not all(map(str.isdecimal, offsets)):
+        raise _no_line(lines[[each.isdecimal() for each in offsets].index(False)])
+    begin = _numbers([*map(int, offsets)])
+    spans = {when: _span(when) for when in {*whens}}
+    return Sidecar(
+        begin=begin,
+        end=np.append(begin[1:], size),
+        time=_spread(dates, {date: _time(date) for date in {*dates}}),
+        first=_spread(whens, {when: span.first for when, span in spans.items()}),
+        last=_spread(whens, {when: span.last for when, span in spans.items()}),
+        kind=(names, levels, tuple(spans[when].rest for when in whens), *more),
+    )
 
 
-def _line(line: str) -> tuple[int, int, int, int, str]:
-    parts = line.split(":", 6)
-    time = _time(parts[2]) if len(parts) > 5 else None
-    if time is None or not parts[1].isdecimal():
-        raise SidecarError(f"a line that wgrib2 does not write: {line[:80]!r}")
-    number, offset, _, name, level, when, *more = parts
-    first, last, rest = _span(when)
-    return int(offset), time, first, last, ":".join((number, name, level, rest, *more))
+def _spread(texts: Sequence[str], known: Mapping[str, int]) -> NDArray[np.int64]:
+    """Return the number of each text, of which there are few."""
+    if len(known) == 1:
+        return np.full(len(texts), next(iter(known.values())), np.int64)
+    return np.array([known[text] for text in texts], np.int64)
+
+
+def _numbers(found: Sequence[int]) -> NDArray[np.int64]:
+    try:
+        return np.array(found, np.int64)
+    except OverflowError as error:
+        raise SidecarError("a number in it is larger than any file") from error
+
+
+def _no_line(line: str) -> SidecarError:
+    return SidecarError(f"a line that wgrib2 does not write: {line[:80]!r}")
 
 
 @lru_cache(1024)
-def _time(text: str) -> int | None:
-    """Return the reference time of a line, None where it has none."""
-    date = _DATE.match(text)
-    return date and _seconds(date[1], f"{date[2] or '00'}{date[3] or '00'}")
+def _time(text: str) -> int:
+    """Return the reference time of a line. Raises `SidecarError` if it is none."""
+    if (date := _DATE.match(text)) is None:
+        raise SidecarError(f"a line of wgrib2 with another text than a date: {text[:80]!r}")
+    return _seconds(date[1], f"{date[2] or '00'}{date[3] or '00'}")
+
+
+class _Interval(NamedTuple):
+    """Where a field begins and ends, and the text without that."""
+
+    first: int
+    last: int
+    rest: str
 
 
 @lru_cache(1024)
-def _span(text: str) -> tuple[int, int, str]:
-    """Return where a field begins and ends, and the text without that."""
+def _span(text: str) -> _Interval:
     if text == "anl":
-        return 0, 0, text
+        return _Interval(0, 0, text)
     if found := _INSTANT.match(text):
         at = int(found[1]) * _SECONDS[found[2]]
-        return at, at, "fcst"
+        return _Interval(at, at, "fcst")
     if found := _WINDOW.match(text):
         unit = _SECONDS[found[3]]
-        return int(found[1]) * unit, int(found[2]) * unit, f"{found[4]}{found[5] or ''}"
-    return -1, -1, text
+        rest = f"{found[4]}{found[5] or ''}"
+        return _Interval(int(found[1]) * unit, int(found[2]) * unit, rest)
+    return _Interval(-1, -1, text)
 
 
 @lru_cache(1024)
@@ -143,7 +183,7 @@ def _seconds(date: str, more: str) -> int:
 
 
 def _of_ecmwf(lines: Sequence[str], _: int) -> Sidecar:
-    rows, ends = [], []
+    rows = []
     for line in lines:
         try:
             held: dict[str, Any] = json.loads(line)
@@ -153,28 +193,11 @@ def _of_ecmwf(lines: Sequence[str], _: int) -> Sidecar:
             step = _STEP.match(str(held.get("step", "0")))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise SidecarError(f"a line without offset, length or date: {line[:80]!r}") from error
-        # of a statistic it says the end alone
-        last = int(step[2]) * 3600 if step else -1
-        kind = json.dumps({k: v for k, v in held.items() if k not in _TIMES}, sort_keys=True)
-        rows.append((begin, time, -1, last, kind))
-        ends.append(begin + length)
-    order = np.argsort([row[0] for row in rows], kind="stable").tolist()
-    return _columns([rows[at] for at in order], [ends[at] for at in order])
-
-
-def _columns(rows: Sequence[tuple[int, int, int, int, str]], ends: list[int]) -> Sidecar:
-    if not rows:
-        raise SidecarError("it lists no messages")
-    try:
-        begin, time, first, last = np.array([row[:4] for row in rows], np.int64).T
-        end = np.array(ends, np.int64)
-    except OverflowError as error:
-        raise SidecarError("a number in it is larger than any file") from error
-    return Sidecar(
-        begin=begin,
-        end=end,
-        time=time,
-        first=first,
-        last=last,
-        kind=tuple(row[4] for row in rows),
-    )
+        last = int(step[2]) * 3600 if step else -1  # of a statistic it says the end alone
+        rest = repr([pair for pair in held.items() if pair[0] not in _TIMES])
+        rows.append((begin, begin + length, time, last, rest))
+    rows.sort(key=itemgetter(0))
+    *columns, kind = zip(*rows, strict=True)
+    begins, ends, times, lasts = map(_numbers, columns)
+    unsaid = np.full_like(lasts, -1)
+    return Sidecar(begin=begins, end=ends, time=times, first=unsaid, last=lasts, kind=kind)

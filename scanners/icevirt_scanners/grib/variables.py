@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.model.paths import node_name
 from icevirt_scanners.grib.parameters import (
     SURFACE_VALUES,
     Parameter,
@@ -22,7 +24,15 @@ from icevirt_scanners.grib.parameters import (
     name_level,
     name_parameter,
 )
-from icevirt_scanners.grib.products import FACTS, FLOATING, NO_MEMBER, OF_RUNS, Products
+from icevirt_scanners.grib.products import (
+    FACTS,
+    FLOATING,
+    NO_MEMBER,
+    OF_RUNS,
+    Products,
+    read_products,
+)
+from icevirt_scanners.grib.sections import Fields
 
 _PRESSURE = "isobaricInhPa"
 _STATISTICS = {
@@ -133,12 +143,53 @@ def span(seconds: int) -> str:
     return f"{seconds}s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Variables:
-    """The variables of a file."""
+    """The variables of a file; files that say the same share them."""
 
     keys: tuple[VariableKey, ...]
     of: NDArray[np.int64]  # (n,) the variable of each field, -1 where its product is not read
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The name of each array."""
+        return tuple(node_name(key.name.encode())[0] for key in self.keys)
+
+    @cached_property
+    def _order(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The fields variable by variable, and where those of each begin."""
+        order = np.argsort(self.of, kind="stable")
+        return order, np.searchsorted(self.of[order], np.arange(len(self.keys) + 1))
+
+    def rows(self, number: int) -> NDArray[np.int64]:
+        """Return the fields of a variable."""
+        order, starts = self._order
+        return order[starts[number] : starts[number + 1]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadFields:
+    """The fields of a file, and what they are."""
+
+    fields: Fields
+    products: Products
+    variables: Variables
+
+    @classmethod
+    def of(cls, fields: Fields) -> Self:
+        """Interpret fields. Raises `DamagedMessageError`."""
+        products = read_products(fields)
+        return cls(fields=fields, products=products, variables=find_variables(products))
+
+    def take(self, rows: NDArray[np.int64]) -> ReadFields:
+        """Return some of the fields, which may have other variables."""
+        products = self.products.take(rows)
+        variables = find_variables(products)
+        return ReadFields(fields=self.fields.take(rows), products=products, variables=variables)
+
+
+_KNOWN = 64
+_known: dict[bytes, Variables] = {}  # by what decides them, the latest at the end
 
 
 def find_variables(products: Products) -> Variables:
@@ -147,7 +198,7 @@ def find_variables(products: Products) -> Variables:
         [
             products.facts,
             products.window,
-            products.begin == 0,
+            _begins_with_run(products),
             products.member != NO_MEMBER,
             np.isnan(products.level),
             np.nan_to_num(products.second_level) != 0,
@@ -156,6 +207,9 @@ def find_variables(products: Products) -> Variables:
     _forget_values(columns)
     read = np.ones(len(columns), np.bool_)
     read[list(products.refused)] = False
+    said = columns.tobytes() + read.tobytes()
+    if (known := _known.get(said)) is not None:
+        return known
     of = np.full(len(columns), -1, np.int64)
     rows = np.nonzero(read)[0]
     keys = _number_rows(columns[rows])
@@ -167,7 +221,28 @@ def find_variables(products: Products) -> Variables:
         key = _key(tuple(columns[row, :-2].tolist()), *levels)
         own[at] = numbers.setdefault(key, len(numbers))
     of[rows] = own[keys]
-    return Variables(keys=tuple(numbers), of=of)
+    while len(_known) >= _KNOWN:
+        _known.pop(next(iter(_known)), None)
+    found = _known[said] = Variables(keys=tuple(numbers), of=of)
+    return found
+
+
+def are_called_alike(one: Products, other: Products) -> bool:
+    """Say whether two files have the same variables, field for field; seldom it says no wrongly."""
+    return (
+        np.array_equal(one.facts, other.facts)
+        and np.array_equal(one.window, other.window)
+        and np.array_equal(_begins_with_run(one), _begins_with_run(other))
+        and np.array_equal(one.member == NO_MEMBER, other.member == NO_MEMBER)
+        and one.refused.keys() == other.refused.keys()
+    )
+
+
+def _begins_with_run(products: Products) -> NDArray[np.bool_]:
+    """Say which fields are statistics from the reference time on."""
+    is_statistic: NDArray[np.bool_] = products.facts[:, FACTS.index("stat")] >= 0
+    found: NDArray[np.bool_] = is_statistic & (products.begin == 0)
+    return found
 
 
 def _forget_values(columns: NDArray[np.int64]) -> None:

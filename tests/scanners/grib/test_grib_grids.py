@@ -1,12 +1,14 @@
 """A file of several grids: a group of each, or one of them."""
 
+import re
+
 import numpy as np
 import pytest
 import xarray as xr
 
 import icevirt
 from icevirt.api.scan import scan_file
-from icevirt.errors import ScanError, UnsupportedError
+from icevirt.errors import ScanError
 from scanners.grib.grib_files import by_eccodes, message
 
 EAST = {"longitudeOfFirstGridPointInDegrees": 5, "longitudeOfLastGridPointInDegrees": 35}
@@ -113,9 +115,22 @@ def test_a_map_is_called_by_its_first_point(group, tmp_path):
     assert found.arrays[-1].path == f"/{group}/t_surface"
 
 
-def test_grids_that_differ_in_what_no_name_says_are_refused(tmp_path):
+def test_grids_that_differ_in_what_no_name_says_have_a_digest_in_their_names(tmp_path):
     other = {"longitudeOfLastGridPointInDegrees": 60, "iDirectionIncrementInDegrees": 20}
-    (tmp_path / "a.grib2").write_bytes(message() + message(**other))
-    with pytest.raises(UnsupportedError, match="several grids of GRIB") as caught:
-        scan_file(tmp_path / "a.grib2", scan_options={"grids": "groups"})
-    assert caught.value.facts["groups"] == ["/regular_ll_3x4_20_0"]
+    both = {}
+    for name, body in {
+        "a": message() + message(**other),
+        "b": message(**other) + message(),
+    }.items():
+        (tmp_path / f"{name}.grib2").write_bytes(body)
+        found = scan_file(tmp_path / f"{name}.grib2", scan_options={"grids": "groups"})
+        both[name] = {
+            group.path: found.array(f"{group.path}/longitude")
+            .references.inline.view(float)
+            .tolist()
+            for group in found.groups
+            if group.path != "/"
+        }
+    assert both["a"] == both["b"]  # whatever stands first
+    assert sorted(both["a"].values()) == [[0, 10, 20, 30], [0, 20, 40, 60]]
+    assert all(re.fullmatch(r"/regular_ll_3x4_20_0_[0-9a-f]{8}", path) for path in both["a"])

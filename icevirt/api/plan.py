@@ -32,12 +32,14 @@ from icevirt.api.events import Clock, long_running
 from icevirt.api.sources.inputs import Sources, is_listable
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, PlanDifference, Progress
+from icevirt.display.plan import array_of
 from icevirt.display.render import as_text
 from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.schedule.cost_estimate import costs_of
+from icevirt.planning.schedule.twin_estimate import price_twins
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.constructors import StorageLike
 
@@ -55,6 +57,7 @@ def plan(
     catalog: StorageLike | None = None,
     access: Mapping[str, Any] | None = None,
     executor: ExecutorChoice = None,
+    twin_chunks: Mapping[str, int] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
     """Scan files in parallel and say what `build` would make of them; nothing is written elsewhere.
@@ -62,7 +65,8 @@ def plan(
     Arguments and errors are as for `build`. With ``catalog`` the scan is kept in that directory,
     and a build with the same one does not scan again. With ``repo``, the plan's ``difference`` says
     what a build with mode "w" would change, keep, replace and delete in that group of the branch
-    that ``commit_options`` names.
+    that ``commit_options`` names. With ``twin_chunks`` like ``{"time": 365}`` it says what a map
+    and a time series take in the chunks of the files, and in a twin of such chunks.
 
     Examples:
         >>> icevirt.plan("archive/*.nc")
@@ -77,7 +81,11 @@ def plan(
         access=access,
         executor=executor,
     )
-    return plan_asked(asked, repo=repo, progress=progress)
+    made = plan_asked(asked, repo=repo, progress=progress)
+    if twin_chunks is None:
+        return made
+    arrays = map(array_of, made.arrays)
+    return replace(made, priced=price_twins(arrays, twin_chunks, made.concat_dim))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from icevirt.archive.reports.build import Progress, RepositorySummary
 from icevirt.errors import InvalidInputError
 from icevirt.model.generation import without_old_format_warning
+from icevirt.planning.schedule.twin_estimate import price_twins
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -22,6 +24,7 @@ def info(
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
+    twin_chunks: Mapping[str, int] | None = None,
 ) -> RepositorySummary:
     """Describe one version of a repository, by default the tip of the branch ``main``.
 
@@ -30,6 +33,8 @@ def info(
         branch: The branch whose newest version is described.
         tag: The tag whose version is described.
         snapshot_id: The version that is described.
+        twin_chunks: Say what a map and a time series take now, and in a twin of such chunks,
+            like ``{"time": 365, "lat": 30}``.
 
     Raises:
         RepositoryNotFoundError: There is no repository.
@@ -43,7 +48,11 @@ def info(
     """
     with without_old_format_warning():
         opened = Repository.open(repo)
-    return summary(opened, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    found = summary(opened, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    if twin_chunks is None:
+        return found
+    own = [array for array in found.arrays if array.path not in found.twins]
+    return replace(found, priced=price_twins(own, twin_chunks))
 
 
 def upgrade(

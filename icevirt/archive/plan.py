@@ -29,6 +29,7 @@ from icevirt.archive.reports.build import (
     PlanCost,
     PlanDifference,
     ReferenceCounts,
+    TwinAdvice,
 )
 from icevirt.archive.schema import ArraySchema, Recoding
 from icevirt.errors import FormatError
@@ -264,6 +265,7 @@ class BuildPlan(Pictured):
     bad_files: tuple[BadFile, ...] = ()  # left out because they cannot be scanned
     eras: Eras | None = None  # where each is a group
     cost: PlanCost | None = None  # if requested
+    priced: tuple[TwinAdvice, ...] = ()  # what twins take of chunks that were named
     executor: str = ""  # that scanned the files, and will run a build of them in the same place
     dimensions: tuple[AxisSummary, ...] = ()  # along which files are concatenated
     difference: PlanDifference | None = None  # from the last build, where one was looked at

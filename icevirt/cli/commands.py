@@ -277,6 +277,15 @@ _OF_BUILDS: dict[str, Notation] = {
     "group": Notation(repeats=False, doc="The group of the repository to build into."),
 }
 
+_OF_TWINS: dict[str, Notation] = {
+    "twin_chunks": Notation(
+        metavar="<DIM=LENGTH>",
+        parser=_lengths,
+        value=lambda given: dict(chain.from_iterable(each.items() for each in given)) or None,
+        doc="Say what a map and a series take now, and in a twin of such chunks.",
+    )
+}
+
 FUNCTIONS: dict[str, FunctionCommand] = {
     "build": FunctionCommand(
         function="build",
@@ -306,6 +315,7 @@ FUNCTIONS: dict[str, FunctionCommand] = {
         optional=("sources",),
         notations={
             **_OF_BUILDS,
+            **_OF_TWINS,
             "repo": Notation(
                 repeats=False,
                 doc="A repository, to show what differs from its last build.",
@@ -434,7 +444,7 @@ FUNCTIONS: dict[str, FunctionCommand] = {
             )
         },
     ),
-    "info": FunctionCommand(function="info", has_page=True),
+    "info": FunctionCommand(function="info", notations=_OF_TWINS, has_page=True),
     "check": FunctionCommand(function="check", status=_code_of_failure),
     "verify": FunctionCommand(function="verify", status=_code_of_failure),
     "status": FunctionCommand(

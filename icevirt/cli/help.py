@@ -117,7 +117,10 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("--repo", "--group", "--mode", "--branch", "--promote", "--message", "--metadata"),
         *("--allow-changes", "--verify", "--if-running"),
     ),
-    "Output": ("--dry-run", "--write-recipe", "--report", "--output", "--quiet", "--help"),
+    "Output": (
+        *("--dry-run", "--twin-chunks", "--write-recipe", "--report"),
+        *("--output", "--quiet", "--help"),
+    ),
 }
 """Options in the order in which they are shown, for commands that have many."""
 

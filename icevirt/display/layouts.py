@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from shlex import quote
 
-from icevirt.archive.reports.build import ArraySummary, LayoutCost, ReadCost
+from icevirt.archive.reports.build import ArraySummary, LayoutCost, ReadCost, TwinAdvice
 from icevirt.display.blocks import box, count, size
 from icevirt.planning.schedule.twin_estimate import advise
+
+_HOW = "at 30 ms a request, 16 at once, and 100 MB/s"
+_SHOWN = 3  # arrays
 
 
 def cost(read: ReadCost) -> str:
@@ -17,11 +20,30 @@ def cost(read: ReadCost) -> str:
 
 def compare_layouts(own: LayoutCost, twin: LayoutCost) -> dict[str, str | None]:
     """Return what a map and a series take in both layouts."""
+    return {**_compare(own, twin), "estimated": _HOW}
+
+
+def _compare(own: LayoutCost, twin: LayoutCost) -> dict[str, str | None]:
     return {
         "a map": f"own chunks: {cost(own.map)}; twin: {cost(twin.map)}",
         "a series": f"own chunks: {cost(own.series)}; twin: {cost(twin.series)}",
-        "estimated": "at 30 ms a request, 16 at once, and 100 MB/s",
     }
+
+
+def show_prices(priced: Sequence[TwinAdvice]) -> dict[str, str | None]:
+    """Return what twins of chunks that were named take, of the arrays that take most."""
+    first = sorted(priced, key=lambda each: -each.own.bytes)[:_SHOWN]
+    rows: dict[str, str | None] = {}
+    for each in first:
+        rows[f"{each.path}"] = (
+            f"a twin in chunks of {box(each.twin.chunk_shape)} stores about {size(each.twin.bytes)}"
+        )
+        rows |= {
+            f"{each.path} {name}": text for name, text in _compare(each.own, each.twin).items()
+        }
+    left = len(priced) - len(first)
+    rows |= {"others": f"{left:,}, in -o json"} if left else {}
+    return rows | ({"estimated": _HOW} if first else {})
 
 
 def propose_twin(arrays: Iterable[ArraySummary], repo: str) -> dict[str, str | None]:

@@ -28,7 +28,7 @@ from icevirt.display.blocks import (
     table_of,
     words,
 )
-from icevirt.display.layouts import propose_twin
+from icevirt.display.layouts import propose_twin, show_prices
 from icevirt.display.report import array_table, show_left_out
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.partial.storage_cost import deviates
@@ -85,7 +85,7 @@ def plan_facts(plan: BuildPlan, cost: PlanCost) -> Facts:
             " the driver, and what Python takes",
             "one map": _reading(cost.map, cost.map.map if cost.map else None),
             "one series": _reading(cost.series, cost.series.series if cost.series else None),
-            **propose_twin(map(array_of, plan.arrays), "REPO"),
+            **(show_prices(plan.priced) or propose_twin(map(array_of, plan.arrays), "REPO")),
             "eras": decode,
             "authorize": ", ".join(entry(entry_of(each)) for each in plan.containers),
         }

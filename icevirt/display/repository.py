@@ -26,7 +26,7 @@ from icevirt.display.blocks import (
     size,
     words,
 )
-from icevirt.display.layouts import propose_twin
+from icevirt.display.layouts import propose_twin, show_prices
 from icevirt.display.report import opening_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def summary_facts(summary: RepositorySummary) -> dict[str, str | None]:
             for path, is_in_step in summary.twins.items()
         )
         or None,
-        **propose_twin(summary.arrays, summary.repo),
+        **(show_prices(summary.priced) or propose_twin(summary.arrays, summary.repo)),
     }
 
 

@@ -387,6 +387,27 @@ def test_what_is_chosen_can_be_asked_and_said(maps, requests):
         xr.open_dataset(repo, engine="icevirt", layout="rows", **prefixes)
 
 
+def test_what_a_twin_takes_of_a_size_that_is_named_is_said_before_and_after_a_build(maps):
+    repo, folder, values = maps
+    chunks = {"time": 60, "y": 4, "x": -1}
+    plan = icevirt.plan(str(folder / "*.nc"), twin_chunks=chunks, executor="in-process")
+    for found in (plan.priced, icevirt.info(repo, twin_chunks=chunks).priced):
+        (priced,) = found
+        assert (priced.path, priced.twin.chunk_shape) == ("/t", (60, 4, 12))
+        assert (priced.own.map.chunks, priced.own.series.chunks) == (1, STEPS)
+        assert (priced.twin.map.chunks, priced.twin.series.chunks) == (2, STEPS // 60)
+        assert priced.twin.map.bytes == values.nbytes // (STEPS // 60)
+        assert priced.twin.series.bytes == priced.twin.bytes // 2 == values.nbytes // 2
+        assert priced.own.series.seconds > priced.twin.series.seconds
+    for shown in (plan, icevirt.info(repo, twin_chunks=chunks)):
+        said = " ".join(as_text(shown, width=300).split())
+        assert "/t a twin in chunks of 60 × 4 × 12 stores about 45.0 KiB" in said
+        assert "/t a series own chunks: 121 requests" in said
+    for wrong in ({"depth": 2}, {"time": 0}):
+        with pytest.raises(InvalidInputError):
+            icevirt.info(repo, twin_chunks=wrong)
+
+
 def test_what_reading_takes_is_said_for_the_chunks_at_hand_and_for_a_twin(maps):
     repo, folder, _ = maps
     source = str(folder / "*.nc")

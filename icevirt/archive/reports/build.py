@@ -355,6 +355,7 @@ class RepositorySummary(Pictured):
     arrays: tuple[ArraySummary, ...]
     generation: str = ""  # before V1: which, what may be missing, and how to upgrade
     twins: dict[str, bool] = field(default_factory=dict)  # by path: whether it is in step
+    priced: tuple[TwinAdvice, ...] = ()  # what twins take of chunks that were named
 
     def __repr__(self) -> str:
         total = sum(array.references.total for array in self.arrays)
@@ -438,10 +439,10 @@ class LayoutCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinAdvice:
-    """A twin that makes series cheap, beside the variable, which makes maps cheap."""
+    """What a twin takes, and the variable beside it."""
 
     path: str  # of the variable
-    chunks: Mapping[str, int]  # that are proposed, by dimension
+    chunks: Mapping[str, int]  # that are proposed, or were named, by dimension
     own: LayoutCost
     twin: LayoutCost
 

@@ -7,10 +7,11 @@ chunks, as far as nobody says which they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.reports.build import ArraySummary, LayoutCost, ReadCost, TwinAdvice
+from icevirt.errors import InvalidInputError
 from icevirt.model.twins import path_of_twin
 
 _CHUNK = 1 << 20  # bytes of the values in a chunk of a proposed twin
@@ -44,6 +45,51 @@ def _advise(array: ArraySummary) -> TwinAdvice | None:
         return None
     lengths = {str(name): edge for name, edge in zip(names, chunks, strict=True)}
     return TwinAdvice(path=array.path, chunks=lengths, own=own, twin=twin)
+
+
+def price_twins(
+    arrays: Iterable[ArraySummary], chunks: Mapping[str, int], growing: Iterable[str] = ()
+) -> tuple[TwinAdvice, ...]:
+    """Say what reading takes in the chunks at hand, and in those of a twin that a person names.
+
+    Args:
+        arrays: Of a dataset; those are priced that have all of the dimensions.
+        chunks: Lengths of the twin's chunks, by dimension; -1 means all. Others stay as they are.
+        growing: Dimensions along which files lie.
+
+    Raises:
+        InvalidInputError: No variable has these dimensions, or a chunk would have no elements.
+    """
+    known = [*arrays]
+    if wrong := {
+        name: n for name, n in chunks.items() if type(n) is not int or (n < 1 and n != -1)
+    }:
+        raise InvalidInputError(
+            "a chunk has no elements", do="Pass 1 or more; -1 means all.", found=wrong
+        )
+    found = [each for each in known if {*chunks} <= {*each.dimension_names} and len(each.shape) > 1]
+    if not found:
+        raise InvalidInputError(
+            "no variable of several dimensions has these",
+            do="Name dimensions of a variable.",
+            found=sorted(chunks),
+            dimensions=sorted({str(name) for each in known for name in each.dimension_names}),
+        )
+    return tuple(_price(each, chunks, growing) for each in found)
+
+
+def _price(array: ArraySummary, chunks: Mapping[str, int], growing: Iterable[str]) -> TwinAdvice:
+    own, names = edges_of(array), array.dimension_names
+    sizes = zip(names, own, array.shape, strict=True)
+    wanted = ((chunks.get(str(name), edge), size) for name, edge, size in sizes)
+    twin = tuple(max(1, size) if edge == -1 else edge for edge, size in wanted)
+    axis = steps_of(array, growing)
+    return TwinAdvice(
+        path=array.path,
+        chunks={str(name): edge for name, edge in zip(names, twin, strict=True)},
+        own=cost_of_layout(array, own, axis),
+        twin=cost_of_layout(array, twin, axis),
+    )
 
 
 def edges_of(array: ArraySummary) -> tuple[int, ...]:

@@ -163,8 +163,10 @@ def test_quiet_says_nothing(calls):
 
 
 def test_info_passes_its_options_on(calls):
-    assert RUNNER.invoke(main.app, ["info", "r", "--tag", "v1"]).exit_code == 0
-    assert calls[0][2] == {"repo": "r", "branch": None, "tag": "v1", "snapshot_id": None}
+    line = ["info", "r", "--tag", "v1", "--twin-chunks", "time=9,x=-1"]
+    assert RUNNER.invoke(main.app, line).exit_code == 0
+    version = {"branch": None, "tag": "v1", "snapshot_id": None}
+    assert calls[0][2] == {"repo": "r", **version, "twin_chunks": {"time": 9, "x": -1}}
 
 
 def test_scan_passes_its_options_on(calls):

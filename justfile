@@ -80,6 +80,11 @@ installations *args:
 lowest:
     uv run python .ci/lowest_versions.py
 
+# Run tests (a sample, or those that the arguments choose) with the newest releases and pre-releases of icechunk, zarr,
+# xarray, VirtualiZarr, h5py, pyspark and numpy, and compare icechunk's names again
+newest *args:
+    uv run python .ci/newest.py {{args}}
+
 # Attack all readers with damaged files, zarr.json, config.yaml and containers, for an hour each
 fuzz seconds="3600":
     ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/legacy/test_hostile_legacy.py tests/unit/wire/test_hostile_config.py tests/access/hostile/test_hostile_documents.py tests/access/hostile/test_credentials.py
@@ -190,7 +195,7 @@ house *args:
     uv run python .ci/house.py {{args}}
 
 # Run all long forms, a night's work
-nightly: dist (installations "--sdist") living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives random-forks spark-versions clusters
+nightly: dist (installations "--sdist") newest living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives random-forks spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)

@@ -111,6 +111,8 @@ def _try(folder: Path, python: str, resolution: str, extras: str) -> bool:
     subprocess.run(["uv", "venv", "--quiet", "--python", python, str(made)], check=True)
     where = ["--quiet", "--python", str(made / "bin" / "python"), "--resolution", resolution]
     wanted = [f"icevirt[{','.join(EXTRAS[extras])}] @ {wheel.as_uri()}", *_requirements(extras)]
+    # the lowest version that has a wheel for this Python; PySpark has none for any
+    where += ["--only-binary", ":all:", "--no-binary", "pyspark"]
     program = folder / "program.py"
     program.write_text(PROGRAM)
     state = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}

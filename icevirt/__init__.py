@@ -7,6 +7,7 @@ icevirt`` takes milliseconds and a reader never loads Spark or HDF5.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from icevirt.version import __version__ as __version__
@@ -108,6 +109,9 @@ _EXPORTS = {
         "ConflictType VersionSelection"
     ),
 }
+if sys.platform == "win32":
+    raise ImportError("icevirt does not run on Windows itself. Install it in WSL, which is Linux.")
+
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = [*_HOME, "__version__", "errors"]  # noqa: PLE0604 - names of the table

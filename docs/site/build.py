@@ -36,6 +36,8 @@ OUTSIDE = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "RELEASING.md": "releasing.md",
+    "SECURITY.md": "reporting.md",
     "examples": "examples.md",
     "examples/web": "examples.md",
     "docs/decisions": "decisions/index.md",

@@ -29,6 +29,7 @@ from icevirt.archive.options import (
     declare,
     spell_options,
 )
+from icevirt.cli.completion import COMPLETE, Complete
 from icevirt.cli.options import (
     NOTATIONS,
     ExecutorOption,
@@ -187,6 +188,7 @@ class _CommandParameter:
     kind: Any  # what typer reads
     notation: Notation | None
     is_repeated: bool
+    completed: Complete | None
 
     @classmethod
     def of(
@@ -220,6 +222,7 @@ class _CommandParameter:
             kind=kind,
             notation=notation,
             is_repeated=is_repeated,
+            completed=COMPLETE.get(f"{command.function} {name}", COMPLETE.get(name)),
         )
 
     @property
@@ -231,7 +234,7 @@ class _CommandParameter:
         """Return the parameter of the command; one without flags is an argument."""
         if self.flags and self.is_repeated and "may be repeated" not in text:
             text += " May be repeated."
-        more: dict[str, Any] = {"help": text}
+        more: dict[str, Any] = {"help": text, "autocompletion": self.completed}
         if self.notation is not None:
             more |= {"metavar": self.notation.metavar, "parser": self.notation.parser}
         kind = list[self.kind] if self.is_repeated else self.kind  # type: ignore[name-defined]
@@ -282,7 +285,8 @@ def option_parameter(each: DeclaredOption) -> inspect.Parameter:
     kind, default, more = _describe_type(each)
     repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
     text = f"{each.option.doc} May be repeated." if repeats else each.option.doc
-    option = typer.Option(each.flag, help=text, **more)
+    completed = COMPLETE.get(each.name)
+    option = typer.Option(each.flag, help=text, autocompletion=completed, **more)
     return _parameter(each.name, Annotated[kind, option], default)
 
 

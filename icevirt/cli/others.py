@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 import icevirt
 from icevirt.amounts import count_exactly
 from icevirt.cli.commands import FUNCTIONS
+from icevirt.cli.completion import complete_codes
 from icevirt.cli.functions import command_of
 from icevirt.cli.options import OutputOption
 from icevirt.cli.output import CommandResult, Output
@@ -70,6 +71,7 @@ def explain(
         typer.Argument(
             help="The code of an error, like combine, or its class, like CombineError. "
             "Default: list all codes.",
+            autocompletion=complete_codes,
         ),
     ] = "",
     output: OutputOption = Output.text,

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from icevirt.amounts import count_exactly
+from icevirt.amounts import amount, count_exactly
 from icevirt.archive.reports.build import Progress
-from icevirt.display.blocks import size
+from icevirt.display.blocks import seconds, size
 from icevirt.escaping import escape_line
 
 
@@ -117,6 +117,12 @@ def _count(step: Progress) -> str:
     return count_exactly(step.total, step.unit.removesuffix("s"))
 
 
+def _rate(per_second: float) -> str:
+    """Return ``1.2 M/s``, ``340/s`` or ``0.25/s``."""
+    shown = amount(round(per_second)) if per_second >= 100 else f"{per_second:.2g}"
+    return f"{shown}/s"
+
+
 def _describe(step: Progress) -> str:
     """Return amounts and speed in words."""
     if not step.total:
@@ -124,13 +130,13 @@ def _describe(step: Progress) -> str:
     parts = [f"{step.done:,}/{_count(step)}"]
     share = step.per_second / step.done if step.done else 0.0
     if step.per_second:
-        parts.append(f"{step.per_second:,.4g}/s")
+        parts.append(_rate(step.per_second))
     if step.references:
-        parts.append(f"{step.references:,} references, {step.references * share:,.3g}/s")
+        parts.append(f"{amount(step.references)} references, {_rate(step.references * share)}")
     if step.bytes:
         parts.append(f"of {size(step.bytes)}")
     if (left := step.seconds_left) is not None and step.done < step.total:
-        parts.append(f"{left:,.0f} s left")
+        parts.append(f"{seconds(left)} left")
     return ", ".join(parts)
 
 

@@ -159,7 +159,7 @@ def test_help_needs_no_spark_and_no_arrays():
 
 def test_info_needs_no_zarr(repo):
     modules, packages = counted(COMMAND.format(arguments=["info", repo]))
-    assert len(modules) <= 102
+    assert len(modules) <= 103
     assert not packages & (HEAVY | {"zarr", "numcodecs"})
     # no container, so nothing to have credentials for
     assert not [name for name in modules if name.startswith("icevirt.connect.credentials")]

@@ -522,7 +522,7 @@ class AxisSummary:
 
     def __str__(self) -> str:
         steps = count_exactly(self.steps, "step")
-        ends = f"{self.first} → {self.last}" if self.steps > 1 else self.first
+        ends = f"{self.first} → {self.last}" if self.first and self.steps > 1 else self.first
         calendar = f" ({self.calendar} calendar)" if self.calendar else ""
         parts = [steps, f"{ends}{calendar}" if ends else ""]
         if self.every:

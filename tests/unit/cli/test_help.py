@@ -6,6 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import icevirt
 from icevirt.cli import main
 from icevirt.cli.commands import FUNCTIONS
 from icevirt.cli.help import COMMANDS, EXAMPLES, OPTIONS
@@ -74,6 +75,30 @@ def test_shells_complete_the_choices_of_options():
         "refuse",
         "reserve",
     ]
+
+
+COMPLETED = {
+    "explain comm": ["commit-conflict"],
+    "log repo --branch m": ["main"],
+    "build day*.nc repo --branch ": ["main", "try"],
+    "tag delete repo ": ["first"],
+    "branch rename repo t": ["try"],
+    "diff repo ": ["first", "main", "try"],
+    "log s3://bucket/repo --branch ": [],
+    "diff nowhere ": [],
+}
+
+
+def test_shells_complete_codes_branches_and_tags(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = icevirt.Repository.create("repo")
+    root = made.lookup_branch("main")
+    made.create_branch("try", root)
+    made.create_tag("first", root)
+    for line, wanted in COMPLETED.items():
+        shell = {"COMP_WORDS": f"icevirt {line}", "COMP_CWORD": str(line.count(" ") + 1)}
+        env = {"_ICEVIRT_COMPLETE": "complete_bash", **shell}
+        assert RUNNER.invoke(main.app, env=env, prog_name="icevirt").stdout.split() == wanted, line
 
 
 def test_a_missing_repository_is_called_missing(tmp_path, monkeypatch):

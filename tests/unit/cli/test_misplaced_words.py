@@ -14,7 +14,7 @@ GROUPS = {
         "Did you mean `icevirt branch create 'my repo' dev main`?",
     ),
     "a typing error": (["tag", "crate", "repo", "v1"], "Did you mean 'create'?"),
-    "an argument that lacks": (["diff", "repo"], "Missing argument 'BEFORE'"),
+    "an argument that lacks": (["reset", "repo"], "Missing argument 'VERSION'"),
     "an argument of a group": (["tag", "create", "repo"], "Missing argument 'NAME'"),
     "files and a repository": (
         ["build"],

@@ -6,6 +6,9 @@ other entries, and none is ever out of date. Every entry repeats its name and ca
 It is written beside its place and renamed, and what is damaged is deleted and read from its server.
 Nothing waits for the disk: after a loss of power entries may be damaged, and that is noticed.
 
+A cache of decoded chunks keeps values where icevirt's own reader decodes them, under a name that
+covers the codecs, too. What zarr's pipeline decodes is kept encoded.
+
 Trouble of any kind, like a full disk, ends the use of the cache with a warning, and never a read.
 
 The directory belongs to this user alone. Which locations may be read is decided before
@@ -29,7 +32,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -47,9 +50,9 @@ STRETCH = 1 << 18
 
 _SMALL = 1 << 16  # bytes
 _MOST = 4 * STRETCH  # bytes of an entry of small chunks, which may overlap
-_MARK = b"icevirt\x01"
+_MARK = b"icevirt\x02"
 _HEAD = struct.Struct("<8s24sII")  # mark, digest, chunks, checksum of the index
-_ROW = struct.Struct("<QQI")  # of the index: begin, end, checksum
+_ROW = struct.Struct("<QQQI")  # of the index: begin, end, bytes that are kept, checksum
 _PLACE = struct.Struct("<cQQ")
 _BLOCK = 4096  # bytes that a file takes at least
 _SMALLEST = 1 << 20
@@ -65,6 +68,9 @@ _OURS = re.compile(r"[0-9a-f]{48}\.([0-9a-f]+\.)?(chunk|new)")  # nothing else i
 
 type Span = tuple[int, int]
 """Begin and end of a range of an object."""
+
+type Form = Literal["encoded", "decoded"]
+"""What a cache keeps of a chunk: its bytes, or its values."""
 
 
 class ChunkCacheCounts(NamedTuple):
@@ -88,21 +94,30 @@ class ChunkCache:
         directory: Where. It is made if it is not there, for this user alone.
         size: Bytes that the files may take, or text like ``10GiB``; what many processes write in
             the same moment may come to it.
+        form: What is kept of a chunk.
 
     Raises:
         InvalidInputError: It is no place for a cache, or the size is none.
         UnauthorizedError: Others can write to the directory, or it is another user's.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], size: int | str = SIZE) -> None:
-        self.directory, self.size = _path_of(directory), parse_size(size)
+    def __init__(
+        self, directory: str | os.PathLike[str], size: int | str = SIZE, form: Form = "encoded"
+    ) -> None:
+        self.directory, self.size, self.form = _path_of(directory), parse_size(size), form
+        if form not in ("encoded", "decoded"):
+            raise InvalidInputError(
+                "unknown form of what a cache of chunks keeps",
+                do='Pass "encoded" or "decoded".',
+                chunk_cache_form=form,
+            )
         if self.size < _SMALLEST:
             raise InvalidInputError(
                 "this is not a size that a cache of chunks can have",
                 do='Pass a number of bytes of at least 1 MiB, or text like "10GiB".',
                 chunk_cache_size=size,
             )
-        self._given = os.fspath(directory), size
+        self._given = os.fspath(directory), size, form
         self._files = _EntryFiles(self.directory)
         self.unlock()
         _all.add(self)
@@ -190,6 +205,18 @@ class CachedObject(NamedTuple):
 
     cache: ChunkCache
     start: Any  # of the digest of each entry
+    width: int = 0  # bytes of the values of each chunk; 0: chunks are encoded
+
+    def decode(self, codecs: bytes, width: int) -> CachedObject:
+        """Return what it holds of values.
+
+        Args:
+            codecs: Everything that chunks are decoded by.
+            width: Bytes of the values of each chunk.
+        """
+        start = self.start.copy()
+        start.update(b"decoded" + blake2b(codecs, digest_size=24).digest())
+        return CachedObject(self.cache, start, width)
 
     def get(self, offset: int, length: int) -> memoryview | None:
         """Return a range; None where the cache has none."""
@@ -210,13 +237,34 @@ class CachedObject(NamedTuple):
     def _by_entry(self, spans: Iterable[Span]) -> Iterator[tuple[bytes, list[Span]]]:
         places: dict[bytes, list[Span]] = {}
         for begin, end in spans:
-            is_small = end - begin < _SMALL
-            place = (b"s", begin // STRETCH, 0) if is_small else (b"c", begin, end)
+            is_small = (self.width or end - begin) < _SMALL
+            stretch = STRETCH // 8 if self.width else STRETCH  # values are larger
+            place = (b"s", begin // stretch, 0) if is_small else (b"c", begin, end)
             places.setdefault(_PLACE.pack(*place), []).append((begin, end))
         for named, some in places.items():
             known = self.start.copy()
             known.update(named)
             yield known.digest(), some
+
+
+class FreshChunks:
+    """Notes which chunks a server sent just as they were scanned: these may be kept, decoded."""
+
+    def __init__(self) -> None:
+        self._spans: set[Span] = set()
+
+    def get(self, offset: int, length: int) -> None:
+        """Return nothing: what is kept was taken before."""
+
+    def put(self, bodies: Iterable[Span]) -> None:
+        """Note chunks."""
+        self._spans.update(bodies)
+
+    def take(self, span: Span) -> bool:
+        """Say whether a chunk was noted, and forget it."""
+        is_noted = span in self._spans
+        self._spans.discard(span)
+        return is_noted
 
 
 _all: WeakSet[ChunkCache] = WeakSet()
@@ -231,10 +279,10 @@ os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 @lru_cache(32)
-def _open_again(directory: str, size: int | str) -> ChunkCache | None:
+def _open_again(directory: str, size: int | str, form: Form) -> ChunkCache | None:
     """Open a cache in a process that readers were sent to; None where it has no such place."""
     try:
-        return ChunkCache(directory, size)
+        return ChunkCache(directory, size, form)
     except (InvalidInputError, UnauthorizedError) as error:
         warnings.warn(f"chunks are read without a cache: {error}", ChunkCacheWarning, stacklevel=2)
         return None
@@ -327,7 +375,7 @@ class _EntryFiles:
         with suppress(_DamagedError):
             if (entry := self.read(digest)) is not None and len(entry.raw) < _MOST:
                 rows = entry.rows | rows
-        index = b"".join(_ROW.pack(*each, known) for each, (known, _) in rows.items())
+        index = b"".join(_ROW.pack(*each, len(body), known) for each, (known, body) in rows.items())
         head = _HEAD.pack(_MARK, digest, len(rows), zlib.crc32(index))
         new = f"{digest.hex()}.{os.urandom(8).hex()}.new"
         raw = b"".join([head, index, *(body for _, body in rows.values())])
@@ -471,9 +519,9 @@ class _Entry(NamedTuple):
         if names != [_MARK, digest] or len(raw) < at or zlib.crc32(index) != known:
             raise _DamagedError
         rows: dict[Span, tuple[int, Body]] = {}
-        for begin, end, checksum in _ROW.iter_unpack(index):
-            rows[begin, end] = checksum, raw[at : at + end - begin]
-            at += end - begin
+        for begin, end, length, checksum in _ROW.iter_unpack(index):
+            rows[begin, end] = checksum, raw[at : at + length]
+            at += length
         if at != len(raw):
             raise _DamagedError
         return cls(raw, rows)

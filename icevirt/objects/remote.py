@@ -24,7 +24,7 @@ from icevirt.objects.web_connections import HOSTS
 from icevirt.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from icevirt.objects.chunk_cache import CachedObject, ChunkCache
+    from icevirt.objects.chunk_cache import CachedObject, ChunkCache, FreshChunks
 
 _MOST = 1 << 62  # no object is as long
 _AT_ONCE = Coalescing().most  # bytes of one request
@@ -46,7 +46,7 @@ class RemoteObject:
     grant: RemoteGrant
     checksum: Checksum
     on_stale: OnStale = field(repr=False)
-    kept: CachedObject | None = field(default=None, repr=False, compare=False)
+    kept: CachedObject | FreshChunks | None = field(default=None, repr=False, compare=False)
 
     @property
     def identity(self) -> tuple[str, Checksum]:

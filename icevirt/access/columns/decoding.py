@@ -7,7 +7,7 @@ called chunk by chunk. `icevirt.wire.bounded` sets the limits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from icevirt.access.columns.grid import is_countable
 from icevirt.objects.answers import Body
+from icevirt.version import __version__
 from icevirt.wire.bounded import Unshuffle, decoding_step, limit_codecs
 from icevirt.wire.panics import raise_panics
 
@@ -58,6 +59,17 @@ class ChunkDecoder:
     def is_plain(self) -> bool:
         """Whether chunks are stored without filters and compression."""
         return len(codecs_of(self._array)) == 1
+
+    @cached_property
+    def signature(self) -> bytes:
+        """All that decides what bytes are decoded to: codecs, chunks, type, and the libraries."""
+        import numcodecs
+
+        metadata: Any = self._array.metadata
+        names = ("codecs", "chunk_grid", "data_type")
+        said = {name: metadata.to_dict().get(name) for name in names}
+        versions = (__version__, zarr.__version__, numcodecs.__version__)
+        return repr((sorted(said.items()), versions)).encode()
 
     def decode(self, raw: Body, shape: tuple[int, ...]) -> NDArray[Any]:
         """Return the values of a chunk, which the array declares to be of this shape.

@@ -52,6 +52,7 @@ from icevirt.wire.bounded import limit_array
 
 if TYPE_CHECKING:
     from icevirt.access.store.locating import File
+    from icevirt.objects.chunk_cache import CachedObject, FreshChunks
 
 
 _WINDOW = 1 << 14  # chunks that are looked up together
@@ -79,6 +80,8 @@ class ColumnReader:
         self._dtype: np.dtype[Any] = array.dtype
         self.is_regular = all(axis.edges is None for axis in self.grid)
         self.chunk_bytes = self._dtype.itemsize * prod(axis.size for axis in self.grid)
+        # else chunks differ in size, or are their values
+        self.keeps_values = self.is_regular and not self.decoder.is_plain
 
     def read(self, key: Sequence[Index]) -> NDArray[Any]:
         """Return the elements that an index along each axis selects."""
@@ -123,6 +126,9 @@ class _WindowReading:
         self._files: dict[int, File] = {}
         most = max(1, _TOGETHER // max(1, of.chunk_bytes))
         self._most = 1 << 62 if of.decoder.is_plain else most  # chunks that are decoded together
+        self._fresh: dict[tuple[int, int], FreshChunks] = {}  # by kind and number of the source
+        cache = self._locator.cache
+        self._keeps_values = cache is not None and cache.form == "decoded" and of.keeps_values
         self._size = 3 * max(of.chunk_bytes, _LOCAL.joined)  # encoded, decoded, unshuffled
 
     def run(self) -> None:
@@ -189,13 +195,12 @@ class _WindowReading:
 
     def _put_cached(self, rows: list[int]) -> list[int]:
         """Put chunks of one object in their place; return those that the cache has not."""
-        found, number = self._found, int(self._found.source[rows[0]])
-        if found.kind[rows[0]] == ChunkType.virtual:
-            kept = getattr(self._files[number], "kept", None)
-        else:
-            kept = self._locator.kept_of_chunk(ObjectId12(found.chunk_ids[number].tobytes()))
+        found = self._found
+        kept = self._kept_of(rows[0])
         if kept is None:
             return rows
+        if self._keeps_values:
+            return self._put_values(kept, rows)
         begins = found.offset[rows]
         ends = begins + found.length[rows]
         bodies = kept.get_all([*zip(begins.tolist(), ends.tolist(), strict=True)])
@@ -204,6 +209,54 @@ class _WindowReading:
             some = held[at : at + self._most]
             self._put_all([row for row, _ in some], [body for _, body in some], None)
         return [row for row, body in zip(rows, bodies, strict=True) if body is None]
+
+    def _put_values(self, kept: CachedObject, rows: list[int]) -> list[int]:
+        """Put values that a cache keeps in their place; return the rows of those that it has not.
+
+        Others may be kept once they are decoded.
+        """
+        left = []
+        bodies = self._values_of(kept).get_all([self._span(row) for row in rows])
+        for row, body in zip(rows, bodies, strict=True):
+            if body is None or len(body) != self._of.chunk_bytes:
+                left.append(row)
+                continue
+            values = np.frombuffer(body, self._of.array.dtype).reshape(self._shapes[row])
+            self._window.place(self._canvas, row, values)
+        if left:
+            from icevirt.objects.chunk_cache import FreshChunks
+
+            self._fresh.setdefault(self._source(rows[0]), FreshChunks())
+        return left
+
+    def _values_of(self, kept: CachedObject) -> CachedObject:
+        return kept.decode(self._of.decoder.signature, self._of.chunk_bytes)
+
+    def _source(self, row: int) -> tuple[int, int]:
+        return int(self._found.kind[row]), int(self._found.source[row])
+
+    def _span(self, row: int) -> tuple[int, int]:
+        begin = int(self._found.offset[row])
+        return begin, begin + int(self._found.length[row])
+
+    def _kept_of(self, row: int) -> CachedObject | None:
+        """Return what a cache holds of the object of a chunk."""
+        number = int(self._found.source[row])
+        if self._found.kind[row] == ChunkType.virtual:
+            return getattr(self._files[number], "kept", None)
+        return self._locator.kept_of_chunk(ObjectId12(self._found.chunk_ids[number].tobytes()))
+
+    def _keep_values(self, rows: Sequence[int], values: NDArray[Any]) -> None:
+        """Let the cache keep values of chunks that were sent just as they were scanned."""
+        fresh = self._fresh.get(self._source(rows[0]))  # a piece has one
+        kept = None if fresh is None else self._kept_of(rows[0])
+        if fresh is None or kept is None:
+            return
+        pairs = ((self._span(row), each) for row, each in zip(rows, values, strict=True))
+        dtype = self._of.array.dtype
+        bodies = {s: np.ascontiguousarray(v, dtype).tobytes() for s, v in pairs if fresh.take(s)}
+        if bodies:
+            self._values_of(kept).put(bodies)
 
     def _work_ahead(self, pieces: Sequence[Piece], submit: Callable[..., Future[None]]) -> None:
         """Read pieces that have to be waited for, side by side."""
@@ -276,7 +329,13 @@ class _WindowReading:
         is_kept = self._locator.cache is not None
         chunks = tuple(zip(piece.starts, piece.ends, strict=True)) if is_kept else ()
         return self._locator.range_of(
-            self._found, kind, known, piece.begin, piece.end - piece.begin, chunks=chunks
+            self._found,
+            kind,
+            known,
+            piece.begin,
+            piece.end - piece.begin,
+            chunks=chunks,
+            fresh=self._fresh.get(self._source(piece.rows[0])),
         )
 
     def _read_alone(self, row: int) -> None:
@@ -299,6 +358,8 @@ class _WindowReading:
                 values = self._of.decoder.decode_all(raws, self._shapes[rows[0]], joined)
             if values is not None:
                 self._window.place_run(self._canvas, rows[0], values)
+                if self._fresh:
+                    self._keep_values(rows, values)
                 return
         for row, raw in zip(rows, raws, strict=True):
             self._put(row, raw)
@@ -313,6 +374,8 @@ class _WindowReading:
             store, chunk = self._of.array.store, self._window.chunks[row].tolist()
             raise decoding_error(store, self._of.path, error, chunk) from error
         self._window.place(self._canvas, row, values)
+        if self._fresh:
+            self._keep_values([row], values[None])
 
     def _named[E: IcevirtError](self, error: E, row: int) -> E:
         """Return an error that says which chunk it is about."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what speaks to servers is imported for the first range of o
 
     from icevirt.errors import StorageError
     from icevirt.objects.authorize import Authorizer, LocalGrant
-    from icevirt.objects.chunk_cache import CachedObject, ChunkCache
+    from icevirt.objects.chunk_cache import CachedObject, ChunkCache, FreshChunks
     from icevirt.objects.remote import RemoteObject, RemoteRange, Spans
     from icevirt.repo.reader import FoundChunks
 
@@ -126,25 +126,29 @@ class ReferenceLocator:
         length: int,
         *,
         chunks: Spans = (),
+        fresh: FreshChunks | None = None,
     ) -> Range:
         """Return bytes of a file, or of the native or inline chunk of a number.
 
         ``chunks`` are begin and end of those that a cache keeps by themselves; none: all together.
+        Those that may be kept are put into ``fresh`` instead, if it is given.
         """
         if not isinstance(source, int):
             if isinstance(source, Source):
                 return InSource(source, offset, length)
             from icevirt.objects.remote import RemoteRange
 
+            if fresh is not None and source.kept is not None:
+                source = replace(source, kept=fresh)
             return RemoteRange(source, offset, length, chunks)
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
             path = None
             if self._root is not None:
                 path = posixpath.join(self._root, self._assets.path(layout.CHUNKS, key))
-            return InObject(
-                self._assets, key, offset, length, path, self.kept_of_chunk(key), chunks
-            )
+            known = self.kept_of_chunk(key)
+            kept = known if known is None or fresh is None else fresh
+            return InObject(self._assets, key, offset, length, path, kept, chunks)
         return InMemory(columns.inline[offset : offset + length].data)
 
     def kept_of_chunk(self, key: ObjectId12) -> CachedObject | None:
@@ -209,7 +213,7 @@ class InObject(NamedTuple):
     offset: int
     length: int
     path: str | None = None  # of the object's file, where the storage is a local directory
-    kept: CachedObject | None = None
+    kept: CachedObject | FreshChunks | None = None
     chunks: Spans = ()  # as in `RemoteRange`
 
     def now(self) -> Body | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from icevirt.access.columns.twin_array import Layout
     from icevirt.objects.answers import OnStale
-    from icevirt.objects.chunk_cache import ChunkCache
+    from icevirt.objects.chunk_cache import ChunkCache, Form
     from icevirt.repo.session import Session
     from icevirt.storage.constructors import StorageLike
 
@@ -53,6 +53,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         "on_stale",
         "chunk_cache",
         "chunk_cache_size",
+        "chunk_cache_form",
         "eras",
         "layout",
         "level",
@@ -100,10 +101,11 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
                 prefixes. With an empty list nothing is read.
             on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
                 once for each file and show it as it is, or ``ignore`` that.
-            chunk_cache: A directory of this machine that keeps chunks of servers, encoded as they
-                are, for all processes of this user. Not used where ``on_stale`` lets changed files
-                be read.
+            chunk_cache: A directory of this machine that keeps chunks of servers, for all processes
+                of this user. Not used where ``on_stale`` lets changed files be read.
             chunk_cache_size: Bytes that it may take, like ``"10GiB"``, which is the default.
+            chunk_cache_form: ``encoded`` keeps chunks as servers have them; ``decoded`` keeps their
+                values, which takes more of the disk and less of the processor.
             eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
                 the order of their coordinate; ``group`` is that of the dataset, without the eras'
                 names. By default groups are shown as they are.
@@ -191,6 +193,7 @@ def _open(
     on_stale: OnStale = "raise",
     chunk_cache: str | os.PathLike[str] | None = None,
     chunk_cache_size: int | str | None = None,
+    chunk_cache_form: Form = "encoded",
     eras: ShownEras | None = None,
     layout: Layout = "auto",
     level: int | str = 0,
@@ -231,6 +234,7 @@ def _open(
     session = session_as_opened(
         repository, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of
     )
+    cache = _cache_of(chunk_cache, chunk_cache_size, chunk_cache_form)
     if level != 0:
         from icevirt.access.xarray.datastore import group_of_level
 
@@ -239,9 +243,7 @@ def _open(
         dropped = decoders.get("drop_variables")
         _ask_first(session, group or "/", dropped, is_tree=is_tree or eras == "concat")
     return {
-        "store": IcevirtStore(
-            session, on_stale=on_stale, cache=_cache_of(chunk_cache, chunk_cache_size)
-        ),
+        "store": IcevirtStore(session, on_stale=on_stale, cache=cache),
         "snapshot": session.snapshot,
         "group": group or "/",
         "decoders": decoders,
@@ -276,16 +278,17 @@ def _ask_first(
 
 
 def _cache_of(
-    directory: str | os.PathLike[str] | None, size: int | str | None
+    directory: str | os.PathLike[str] | None, size: int | str | None, form: Form
 ) -> ChunkCache | None:
-    if directory is None and size is not None:
+    if directory is None and (size is not None or form != "encoded"):
         raise InvalidInputError(
-            "a size of a cache was given, and no directory for it",
+            "a size or a form of a cache was given, and no directory for it",
             do='Pass chunk_cache="/scratch/me/chunks" too.',
             chunk_cache_size=size,
+            chunk_cache_form=form,
         )
     if directory is None:
         return None
     from icevirt.objects.chunk_cache import SIZE, ChunkCache
 
-    return ChunkCache(directory, SIZE if size is None else size)
+    return ChunkCache(directory, SIZE if size is None else size, form)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 import xarray as xr
@@ -20,7 +21,12 @@ import zarr
 
 from access.remote.objects import CHUNK, document, refer, values
 from icevirt.access.store.zarr_store import IcevirtStore
-from icevirt.errors import InvalidInputError, StaleReferenceError, UnauthorizedError
+from icevirt.errors import (
+    InvalidInputError,
+    StaleReferenceError,
+    StorageError,
+    UnauthorizedError,
+)
 from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects.chunk_cache import STRETCH, ChunkCache, ChunkCacheWarning
 
@@ -144,6 +150,75 @@ def test_who_reads_changed_files_as_they_are_uses_no_cache(made, trusted, tmp_pa
     np.testing.assert_array_equal(dataset(made, tmp_path / "cache")["v"], VALUES)
 
 
+# -- decoded -------------------------------------------------------------------------------------
+
+CHECKED = [
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "crc32c"},
+]
+
+
+def encode(chunks):
+    """Return chunks with a checksum behind each, which is a codec as others are."""
+    bodies = [each.tobytes() for each in chunks]
+    return b"".join(raw + google_crc32c.value(raw).to_bytes(4, "little") for raw in bodies)
+
+
+def refer_to_encoded(root, server, chunks=VALUES, **checksum):
+    count, length = chunks.shape
+    server.files.put("data/a.bin", encode(chunks), ETAG)
+    changes = {
+        "shape": [count, length],
+        "dimension_names": ["step", "at"],
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, length]}},
+    }
+    return refer(
+        root,
+        server.url + "/data/",
+        store=ObjectStoreConfig("http", {}),
+        checksum=checksum or {"etag": ETAG},
+        document=document(count, codecs=CHECKED, **changes),
+        chunks=count,
+        lengths=[length + 4] * count,
+    )
+
+
+@pytest.mark.parametrize("chunks", [VALUES, np.tile(VALUES, 40)], ids=["small", "large"])
+def test_values_are_kept_where_that_is_chosen(trusted, tmp_path, chunks):
+    made, folder = refer_to_encoded(tmp_path / "repo", trusted, chunks), tmp_path / "cache"
+    first = dataset(made, folder, chunk_cache_form="decoded")
+    np.testing.assert_array_equal(first["v"][2:6], chunks[2:6])
+    assert first.icevirt.chunk_cache == (0, 4, 0, 4 * chunks[0].nbytes, 0)
+    assert chunks[2].tobytes() in b"".join(each.read_bytes() for each in entries(folder))
+    other = dataset(made, folder, chunk_cache_form="decoded")
+    read, asked = requests_of(trusted, lambda: other["v"][2:6].values)
+    np.testing.assert_array_equal(read, chunks[2:6])
+    assert (asked, other.icevirt.chunk_cache.hits) == (0, 4)
+    encoded = dataset(made, folder)  # it has entries of its own
+    np.testing.assert_array_equal(encoded["v"][2:6], chunks[2:6])
+    assert encoded.icevirt.chunk_cache.misses == 4
+
+
+def test_a_damaged_entry_of_values_is_read_from_its_server(trusted, tmp_path):
+    made, folder = refer_to_encoded(tmp_path / "repo", trusted), tmp_path / "cache"
+    dataset(made, folder, chunk_cache_form="decoded")["v"].load()
+    for each in entries(folder):
+        damage(lambda raw: raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:])(each, [])
+    opened = dataset(made, folder, chunk_cache_form="decoded")
+    np.testing.assert_array_equal(opened["v"], VALUES)
+    assert opened.icevirt.chunk_cache[:2] == (CHUNKS - 1, 1)
+
+
+@pytest.mark.parametrize("form", ["encoded", "decoded"])
+def test_a_chunk_that_cannot_be_decoded_is_an_error_each_time(trusted, tmp_path, form):
+    made, folder = refer_to_encoded(tmp_path / "repo", trusted), tmp_path / "cache"
+    raw = encode(VALUES)
+    trusted.files.put("data/a.bin", raw[:5] + bytes([raw[5] ^ 1]) + raw[6:], ETAG)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="cannot be decoded"):
+            dataset(made, folder, chunk_cache_form=form)["v"].load()
+
+
 MODIFIED = 1_600_000_000  # of files on the server
 KEPT_BY = {
     "a strong etag": ({"etag": ETAG}, True),
@@ -159,6 +234,11 @@ def test_only_what_a_checksum_tells_apart_is_kept(trusted, tmp_path, checksum, i
     made = refer_to(tmp_path / "repo", trusted, **checksum)
     np.testing.assert_array_equal(dataset(made, tmp_path / "cache")["v"], VALUES)
     assert len(entries(tmp_path / "cache")) == is_kept
+    made = refer_to_encoded(tmp_path / "encoded", trusted, **checksum)
+    trusted.files.put("data/a.bin", encode(VALUES), checksum.get("etag", ETAG))
+    found = dataset(made, tmp_path / "values", chunk_cache_form="decoded")["v"]
+    np.testing.assert_array_equal(found, VALUES)
+    assert len(entries(tmp_path / "values")) == is_kept
 
 
 def test_a_file_without_checksum_is_not_kept(trusted, tmp_path):
@@ -364,7 +444,7 @@ repo, folder, prefix = sys.argv[1:]
 
 def opened():
     return xr.open_dataset(repo, engine="icevirt", cache=False, chunk_cache=folder,
-        chunk_cache_size="4MiB", authorize_virtual_chunk_access=[prefix])
+        chunk_cache_size="4MiB", chunk_cache_form=random.choice(["encoded", "decoded"]), authorize_virtual_chunk_access=[prefix])
 
 def read_forever():
     rng = np.random.default_rng()
@@ -403,21 +483,7 @@ sys.exit(len(ended))
 def test_readers_that_are_killed_while_they_write_harm_no_other(trusted, tmp_path):
     chunks, length, folder = 200, 1 << 16, tmp_path / "cache"
     numbers = np.repeat((np.arange(chunks) % 251).astype("u1")[:, None], length, axis=1)
-    trusted.files.put("data/a.bin", numbers.tobytes(), ETAG)
-    changes = {
-        "shape": [chunks, length],
-        "dimension_names": ["step", "at"],
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, length]}},
-    }
-    made = refer(
-        tmp_path / "repo",
-        trusted.url + "/data/",
-        store=ObjectStoreConfig("http", {}),
-        checksum={"etag": ETAG},
-        document=document(chunks, **changes),
-        chunks=chunks,
-        lengths=[length] * chunks,
-    )
+    made = refer_to_encoded(tmp_path / "repo", trusted, numbers)
     command = [sys.executable, "-Wignore", "-c", READERS, made.root, folder, trusted.url + "/data/"]
     done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

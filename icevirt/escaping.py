@@ -13,12 +13,16 @@ from typing import Any
 
 
 class Pictured:
-    """A value that notebooks show as HTML: as `icevirt.display` draws it, which is above all these.
+    """A value whose text is what a command prints, and which notebooks show as HTML of the same.
 
-    Like `View.store`, this reference points up, and is resolved by name on first use.
+    `icevirt.display` describes it, which is above all these. Like `View.store`, this reference
+    points up, and is resolved by name on first use.
     """
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        return str(import_module("icevirt.display.render").as_text(self))
 
     def _repr_html_(self) -> str:
         return str(import_module("icevirt.display.picture").picture(self))

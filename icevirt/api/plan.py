@@ -33,7 +33,6 @@ from icevirt.api.sources.inputs import Sources, is_listable
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, PlanDifference, Progress
 from icevirt.display.plan import array_of
-from icevirt.display.render import as_text
 from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
@@ -93,10 +92,6 @@ class Plan(BuildPlan):
     """What a build will do; `write` does it."""
 
     asked: Asked  # what it was made of
-
-    def __str__(self) -> str:
-        """Return the plan as text."""
-        return as_text(self)
 
     def changes(
         self, repo: StorageLike, *, progress: Callable[[Progress], None] | None = None

@@ -93,7 +93,7 @@ class FactsBeside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedArray:
+class ScannedArray(Pictured):
     """An array. ``references`` covers its own chunk grid, which starts at 0 in every dimension.
 
     ``whole`` says that the values were read at scan time and lie in ``references`` as one inline

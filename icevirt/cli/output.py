@@ -34,8 +34,6 @@ from icevirt.remedy_notation import COMMAND
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console
-
     from icevirt.archive.reports.build import Progress
 
 
@@ -70,9 +68,6 @@ def status_of(error: IcevirtError) -> int:
     if isinstance(error, SparkJobError | StorageError) or of_files:
         return PLATFORM
     return REFUSED
-
-
-_WIDTH = 10_000  # where no terminal reads, lines are as long as they need to be
 
 
 Output = StrEnum("Output", ["text", "json"])  # how an answer is printed
@@ -128,19 +123,20 @@ class CommandResult:
 
 def show(answer: CommandResult | None, **_: object) -> None:
     """Print the answer of a command; further arguments are those of the program itself."""
-    from icevirt.display.document import document
-    from icevirt.display.render import next_step, render
+    from icevirt.display.render import console, next_step, show_value
 
     if answer is None:
         return
     with answering(), in_own_notation():
         if answer.output is Output.json:
+            from icevirt.display.document import document
+
             sys.stdout.write(f"{escape_json(document(answer.value), indent=2)}\n")
         elif not answer.quiet:
             to = console(sys.stdout)
-            to.print(render(answer.value), crop=False)  # lines to paste are long
+            show_value(answer.value, to)
             if answer.next_step:
-                to.print(next_step(answer.next_step), crop=False)
+                show_value(next_step(answer.next_step), to)
     if answer.status:
         import typer
 
@@ -248,6 +244,7 @@ def telling_old_formats() -> Iterator[None]:
 def progress(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     """Yield what a build reports its progress to, None for silence."""
     from icevirt.display.progress import ProgressDisplay, ProgressLines
+    from icevirt.display.render import console
 
     if quiet:
         yield None
@@ -276,17 +273,3 @@ def _events_on(stream: TextIO) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
-def console(stream: object) -> Console:
-    """Return a console that prints names as they are: no markup, no emoji, no highlighting."""
-    from rich.console import Console
-
-    terminal = getattr(stream, "isatty", bool)()
-    return Console(
-        file=stream,  # type: ignore[arg-type]
-        width=None if terminal else _WIDTH,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )

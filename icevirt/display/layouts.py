@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from shlex import quote
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
 
 from icevirt.archive.reports.build import ArraySummary, LayoutCost, ReadCost, TwinAdvice
-from icevirt.display.blocks import box, count, size
+from icevirt.display.blocks import box, count, size, table_of, words
+from icevirt.model.json import JSON
 from icevirt.planning.schedule.twin_estimate import advise
+
+if TYPE_CHECKING:
+    from icevirt.access.columns.twin_array import ArrayChoices
 
 _HOW = "at 30 ms a request, 16 at once, and 100 MB/s"
 _SHOWN = 3  # arrays
@@ -16,6 +23,29 @@ _SHOWN = 3  # arrays
 def cost(read: ReadCost) -> str:
     """Return requests, bytes and seconds."""
     return f"{count(read.requests, 'request')}, {size(read.bytes)}, {read.seconds:.2f} s"
+
+
+def array_choices(chosen: ArrayChoices) -> RenderableType:
+    """Return for a terminal from which chunks a selection is read."""
+    table = table_of(("variable", "read from", "own chunks", "twin", ""), right=())
+    for name, each in chosen.items():
+        twin = "" if each.twin is None else str(each.twin)
+        table.add_row(words(name, "bold"), f"{each.layout} chunks", str(each.own), twin, each.note)
+    return table
+
+
+def document_choices(chosen: ArrayChoices) -> JSON:
+    """Return the same as JSON."""
+    return {
+        name: {
+            "variable": each.variable,
+            "layout": each.layout,
+            "own": dict(each.own._asdict()),
+            "twin": None if each.twin is None else dict(each.twin._asdict()),
+            "note": each.note,
+        }
+        for name, each in chosen.items()
+    }
 
 
 def compare_layouts(own: LayoutCost, twin: LayoutCost) -> dict[str, str | None]:

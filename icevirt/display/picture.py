@@ -2,65 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 from rich.tree import Tree
 
-from icevirt.archive.reports.history import BranchMove
 from icevirt.display.blocks import Facts, Listed, Pasted, TableOrCards
-from icevirt.display.document import of_class
-from icevirt.display.render import FORMATS, render
+from icevirt.display.descriptions import describe
+from icevirt.display.render import render
 from icevirt.escaping import escape_html
 
 _SHOWN = 100
 _AS_IS = 'style="white-space:pre-wrap;text-align:left"'
 
 
-def _back(move: BranchMove) -> list[str]:
-    to = f"{move.before.snapshot_id!r}, branch={move.branch!r}, expect={move.after.snapshot_id!r}"
-    return [f"icevirt.reset({move.repo!r}, {to})"]
-
-
-_STEPS: dict[str, Callable[[Any], list[str]]] = {
-    "BranchMove": _back,
-    "BuildPlan": lambda _: ["report = plan.write(repo)", "plan.changes(repo)", "print(plan)"],
-    "BuildReport": lambda _: ["ds = report.open()"],
-    "CatalogView": lambda _: ["view.files().read_pandas()", "view.summary()"],
-    "CommitLog": lambda log: [
-        f'icevirt.log({log.repo!r}, snapshot_id="{log.next}")'
-        if log.next
-        else f"icevirt.diff({log.repo!r}, a)"
-    ],
-    "Repository": lambda repo: [
-        'session = repo.readonly_session("main")',
-        f"icevirt.log({repo.storage.url!r})",
-    ],
-    "RepositorySummary": lambda summary: [f"icevirt.to_html({summary.repo!r}, 'page.html')"],
-    "ScannedFile": lambda scanned: [f"scanned.array({each.path!r})" for each in scanned.arrays[:1]],
-    "ScanReport": lambda scan: [
-        *(["archive.bad_files"] if scan.bad_files else []),
-        'plan = archive.combine("time")  # along the dimension of your files',
-    ],
-    "Session": lambda session: [
-        "xr.open_zarr(session.store, consolidated=False)",
-        *([] if session.read_only else ["session.status()", 'session.commit("...")']),
-    ],
-    "VersionDiff": lambda diff: [
-        f"icevirt.log({diff.repo!r}, snapshot_id={diff.after.snapshot_id!r})"
-    ],
-}
-"""Lines of code that show what to do next, by the name of the class."""
-
-
 def picture(value: object) -> str:
     """Return HTML of a value: its one line, what terminals are shown of it, and the next step."""
-    form, steps = of_class(value, FORMATS), of_class(value, _STEPS)
-    parts = "" if form is None else html(render(value))
-    code = "" if steps is None else _code(steps(value))
+    described = describe(value)[1]
+    parts = html(render(value)) if described.parts else ""
+    steps = described.steps(value)
+    code = f"<div>Next</div>{_code(steps)}" if steps else ""
     title = repr(value).partition("\n")[0]
     if not title.startswith("<"):  # a call with all that the value holds
         title = f"<{type(value).__name__}>"
@@ -72,7 +35,7 @@ def html(part: object, most: int = _SHOWN) -> str:
 
     Args:
         part: What terminals would print.
-        most: Rows of a table, and lines of a list, that are shown.
+        most: Rows of a table, and items of a list, that are shown.
     """
     made = ""
     match part:
@@ -83,7 +46,7 @@ def html(part: object, most: int = _SHOWN) -> str:
             rows = part.rows.items()
             made = _table([_cell(name, "th") + _cell(value) for name, value in rows], most)
         case Listed():
-            lines = [f"<li {_AS_IS}>{escape_html(each)}</li>" for each in part.lines]
+            lines = [f"<li {_AS_IS}>{item}</li>" for item in _items(part.lines)]
             made = f"<div>{escape_html(part.title)}</div><ul>{_some(lines, 'li', most)}</ul>"
         case Pasted():
             made = _code(part.lines)
@@ -107,6 +70,17 @@ def _lines(run: Iterable[object]) -> str:
     """Return lines of text, which may be indented; blank ones at the ends are left out."""
     text = "\n".join(escape_html(each) for each in run).strip("\n")
     return f"<div {_AS_IS}>{text}</div>" if text else ""
+
+
+def _items(lines: Iterable[str]) -> list[str]:
+    """Return the items of a list: a line, and those behind it that are indented."""
+    found: list[str] = []
+    for line in map(escape_html, lines):
+        if found and line.startswith(" "):
+            found[-1] += f"\n{line}"
+        else:
+            found.append(line)
+    return found
 
 
 def _code(lines: Iterable[str]) -> str:

@@ -28,8 +28,10 @@ from icevirt.display.blocks import (
     table_of,
     words,
 )
+from icevirt.display.document import document, pick, pick_fields
 from icevirt.display.layouts import propose_twin, show_prices
 from icevirt.display.report import array_table, show_left_out
+from icevirt.model.json import JSON
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.partial.storage_cost import deviates
 from icevirt.planning.reader_support import name_of, readers_of_json
@@ -56,6 +58,26 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         *remarks(plan, cost),
         *show_left_out("Left out", plan.bad_files),
     )
+
+
+def document_plan(plan: BuildPlan) -> JSON:
+    """Return the plan as JSON."""
+    arrays = [{**pick_fields(array_of(each)), "mode": each.mode.value} for each in plan.arrays]
+    return {
+        **pick(plan, ("build_id", "group", "concat_dim", "dimensions")),
+        "files": list(plan.files.url),
+        "arrays": arrays,
+        "containers": [document(entry_of(container)) for container in plan.containers],
+        "notes": list(map(show_remedy, plan.notes)),
+        **pick(plan, ("left_out", "bad_files", "eras")),
+        "cost": document(plan.cost or costs_of(plan)),
+        "difference": document(plan.difference),
+    }
+
+
+def plan_difference(found: PlanDifference) -> RenderableType:
+    """Return what a build would change, for a terminal."""
+    return Group(*(list(differing(found)) or [words("nothing is there yet", "dim")]))
 
 
 def plan_facts(plan: BuildPlan, cost: PlanCost) -> Facts:

@@ -1,56 +1,29 @@
-"""Choose the text for each kind of value."""
+"""Show a value as text: on a terminal, or as a string."""
 
 from __future__ import annotations
 
-import importlib
+import sys
 from io import StringIO
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console, Group, RenderableType
 
 from icevirt.display.blocks import paste_lines, words
-from icevirt.display.document import of_class
+from icevirt.display.descriptions import describe, find_function
 
-FORMATS = {  # by the name of the class: what formats one kind of value is imported for it
-    "BranchMove": "history:branch_move",
-    "CommitLog": "history:commit_log",
-    "NameChange": "history:name_change",
-    "NamedVersions": "history:named_versions",
-    "OperationLog": "history:operation_log",
-    "BadFiles": "report:bad_files",
-    "CatalogView": "scan:catalog_view",
-    "ValueSource": "history:value_source",
-    "VersionDiff": "history:version_diff",
-    "ExportReport": "upkeep:export_report",
-    "MaterializeReport": "upkeep:materialize_report",
-    "RelocateReport": "upkeep:relocate_report",
-    "BuildPlan": "plan:build_plan",
-    "Eras": "plan:eras",
-    "AppendReport": "report:append_report",
-    "BuildReport": "report:build_report",
-    "CheckReport": "repository:check_report",
-    "RepositorySummary": "repository:repository_summary",
-    "UpgradeCopyReport": "repository:upgrade_copy_report",
-    "UpgradeReport": "repository:upgrade_report",
-    "VerifyReport": "repository:verify_report",
-    "CatalogSummary": "scan:catalog_summary",
-    "ScanReport": "scan:scan_report",
-    "ScannedFile": "scan:scanned_file",
-    "UpdateReport": "upkeep:update_report",
-    "ExcludedFiles": "upkeep:excluded_files",
-    "MaintenanceReport": "upkeep:maintenance_report",
-    "RepositoryStatus": "upkeep:repository_status",
-    "WithdrawReport": "upkeep:withdraw_report",
-}
+if TYPE_CHECKING:
+    from typing import IO
+
+_WIDTH = 10_000  # where no terminal reads, lines are as long as they need to be
 
 
 def render(value: object) -> RenderableType:
-    """Return ``value`` for a terminal; values with ``__rich__`` draw themselves."""
-    if (form := of_class(value, FORMATS)) is None:
-        return value if hasattr(value, "__rich__") else words(value)
-    module, _, function = form.partition(":")
-    found = importlib.import_module(f"icevirt.display.{module}")
-    return cast("RenderableType", getattr(found, function)(value))
+    """Return ``value`` for a terminal; what draws itself stays as it is."""
+    if parts := describe(value)[1].parts:
+        return cast("RenderableType", find_function(parts)(value))
+    if hasattr(value, "__rich__") or hasattr(value, "__rich_console__"):
+        return cast("RenderableType", value)
+    return words(value if isinstance(value, str) else repr(value))
 
 
 def next_step(command: str) -> RenderableType:
@@ -58,17 +31,34 @@ def next_step(command: str) -> RenderableType:
     return Group(*paste_lines("Build it", command))
 
 
-def as_text(value: object, *, width: int = 100) -> str:
-    """Return a report as text without colors."""
+def console(stream: object) -> Console:
+    """Return a console that prints names as they are: no markup, no emoji, no highlighting."""
+    terminal = getattr(stream, "isatty", bool)()
+    return _console(stream, width=None if terminal else _WIDTH)
+
+
+def _console(stream: object, **how: Any) -> Console:
+    return Console(file=cast("IO[str]", stream), markup=False, emoji=False, highlight=False, **how)
+
+
+def show_value(value: object, to: Console) -> None:
+    """Print a value."""
+    to.print(render(value), crop=False)  # lines to paste are long
+
+
+def as_text(value: object, *, width: int | None = None) -> str:
+    """Return a value as text without colors: what a command prints of it.
+
+    Args:
+        value: A report.
+        width: Of lines; by default what stdout takes.
+    """
     stream = StringIO()
-    console = Console(
-        file=stream,
-        width=width,
-        markup=False,
-        emoji=False,
-        highlight=False,
+    to = _console(
+        stream,
+        width=width or console(sys.stdout).width,
         color_system=None,  # whatever the environment asks of terminals
         force_jupyter=False,  # else a notebook would show it at once, and the text would be empty
     )
-    console.print(render(value), crop=False)  # lines to paste are long
+    show_value(value, to)
     return stream.getvalue().rstrip("\n")

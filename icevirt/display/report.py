@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -60,6 +61,24 @@ def append_report(report: AppendReport) -> RenderableType:
     at = f"{report.snapshot_id} on {report.branch}" if report.snapshot_id else None
     done = Text.assemble(("Nothing to append to", "bold green"), " ", words(report.repo, "bold"))
     return Group(done, Facts({"snapshot": at, **rows}), *notes(report.findings))
+
+
+def virtual_build_report(report: Any) -> RenderableType:
+    """Return for a terminal what a commit of virtual datasets did."""
+    counts = f"{count(report.arrays, 'array')}, {count(report.references, 'reference')}"
+    unverifiable = f", {report.files_unverifiable:,} without a time or etag"
+    return Group(
+        Text.assemble(("Built", "bold green"), " ", words(report.repo, "bold")),
+        Facts(
+            {
+                "snapshot": f"{report.snapshot_id} on {report.branch}",
+                "group": report.group if report.group != "/" else None,
+                "files": f"{report.files:,}{unverifiable if report.files_unverifiable else ''}",
+                "virtual": f"{counts}: {size(report.bytes_referenced)} stay in the files",
+                "authorize": ", ".join(report.containers) or None,
+            }
+        ),
+    )
 
 
 def _build(verb: str, report: BuildReport, rows: Mapping[str, str | None]) -> RenderableType:
@@ -155,6 +174,8 @@ def show_left_out(title: str, files: Iterable[BadFile]) -> list[RenderableType]:
 
 def bad_files(files: BadFiles) -> RenderableType:
     """Return a row for each file, for a terminal."""
+    if not files:
+        return words("no bad files")
     table = table_of(("url", "code", "error", "remedy"), right=())
     for row in files.rows():
         table.add_row(*map(show_remedy, row))

@@ -19,12 +19,15 @@ from icevirt.display.blocks import (
     list_lines,
     notes,
     references,
+    shorten,
     size,
     some,
     table_of,
     words,
 )
+from icevirt.display.document import document, pick, pick_fields
 from icevirt.display.report import array_table, show_left_out
+from icevirt.model.json import JSON
 from icevirt.planning.reader_support import name_of, readers_of
 from icevirt.remedy_notation import show_remedy, write_code, write_remedy
 
@@ -121,6 +124,39 @@ def scanned_file(scanned: ScannedFile) -> RenderableType:
             for each in scanned.findings
         ),
     )
+
+
+def document_file(scanned: ScannedFile) -> JSON:
+    """Return the description of a file as JSON."""
+    return {
+        **pick(scanned, ("source", "scanner", "scanner_version")),
+        "groups": [
+            {"path": group.path, "attributes": document(group.attributes.values)}
+            for group in scanned.groups
+        ],
+        "arrays": list(map(document_array, scanned.arrays)),
+        "findings": document(scanned.findings),
+    }
+
+
+def scanned_array(array: ScannedArray) -> RenderableType:
+    """Return the description of one array of a file for a terminal."""
+    attributes = {name: shorten(value) for name, value in array.attributes.values.items()}
+    return Group(array_table([summary_of(array)]), Text(), Facts(attributes))
+
+
+def document_array(array: ScannedArray) -> dict[str, JSON]:
+    """Return the same as JSON."""
+    return {
+        **pick_fields(summary_of(array)),
+        **pick(array, ("codecs", "fill_value")),
+        "attributes": document(array.attributes.values),
+    }
+
+
+def document_view(view: Any) -> JSON:
+    """Return what a catalog holds as JSON."""
+    return document(view.summary())
 
 
 def summary_of(array: ScannedArray) -> ArraySummary:

@@ -35,6 +35,7 @@ from icevirt.errors import (
     NodeNotFoundError,
     SourcesChangedError,
 )
+from icevirt.escaping import Pictured
 from icevirt.model import paths
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
@@ -62,7 +63,7 @@ _SHOWN = 5  # names in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualBuildReport:
+class VirtualBuildReport(Pictured):
     """The outcome of `icevirt.virtualizarr.build`."""
 
     repo: str  # URL

@@ -16,6 +16,7 @@ import zarr
 from icevirt.access.columns.grid import grid_of
 from icevirt.access.columns.selections import Index, OrthogonalSelection, PointSelection
 from icevirt.amounts import plural, volume
+from icevirt.escaping import Pictured
 
 type Layout = Literal["auto", "own", "twin", "all"]
 """From which array the engine reads; ``all``: twins are shown as variables of their own."""
@@ -51,6 +52,10 @@ class ReadChoice(NamedTuple):
     def __repr__(self) -> str:
         other = self.note if self.twin is None else f"twin: {self.twin}"
         return f"<{self.variable} is read from {self.layout} chunks  own: {self.own}  {other}>"
+
+
+class ArrayChoices(Pictured, dict[str, ReadChoice]):
+    """From which array a selection of each variable is read, by its name."""
 
 
 class Readable(Protocol):

@@ -17,7 +17,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.lookup import branch_tip
 
 if TYPE_CHECKING:
-    from icevirt.access.columns.twin_array import ReadChoice
+    from icevirt.access.columns.twin_array import ArrayChoices
     from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.archive.reports.history import ValueSource
     from icevirt.objects.chunk_cache import ChunkCacheCounts
@@ -123,9 +123,7 @@ class IcevirtAccessor:
         cache = opened.store.reader.locator.cache
         return None if cache is None else cache.counts
 
-    def explain(
-        self, selection: Mapping[str, Any] | None = None, /, **labels: Any
-    ) -> dict[str, ReadChoice]:
+    def explain(self, selection: Mapping[str, Any] | None = None, /, **labels: Any) -> ArrayChoices:
         """Return from which chunks a selection of each variable is read, and what that takes.
 
         Where a variable has a twin (`icevirt.materialize` with ``beside``), both are weighed: by

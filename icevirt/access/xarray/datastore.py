@@ -45,7 +45,7 @@ from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of, 
 from icevirt.threads import Threads, run_in_thread
 
 if TYPE_CHECKING:
-    from icevirt.access.columns.twin_array import Layout, Readable, ReadChoice
+    from icevirt.access.columns.twin_array import ArrayChoices, Layout, Readable
     from icevirt.repo.session import Session
 
 _ALL = indexing.IndexingSupport.VECTORIZED
@@ -203,15 +203,20 @@ class IcevirtDataStore(AbstractDataStore):
         """Return the arrays of the group as lazy, undecoded variables, in the files' order."""
         return {paths.name(node.path): self._variable(node, twin) for node, twin in self._nodes()}
 
-    def explain(self, places: Mapping[str, NDArray[np.int64]]) -> dict[str, ReadChoice]:
+    def explain(self, places: Mapping[str, NDArray[np.int64]]) -> ArrayChoices:
         """Say of each variable from which array a selection is read.
 
         Args:
             places: What is selected along each dimension; all where one is left out.
         """
-        from icevirt.access.columns.twin_array import ReadChoice, TwinnedArray, cost_of
+        from icevirt.access.columns.twin_array import (
+            ArrayChoices,
+            ReadChoice,
+            TwinnedArray,
+            cost_of,
+        )
 
-        found: dict[str, ReadChoice] = {}
+        found = ArrayChoices()
         for node, twin in self._nodes():
             array, name = self._array(node, twin), paths.name(node.path)
             sizes = zip(self._dims(node), node.shape, strict=True)

@@ -549,7 +549,7 @@ class PlanChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDifference:
+class PlanDifference(Pictured):
     """All differences, those that stop a build first."""
 
     snapshot_id: str  # of the last build of the group; "" where there was none

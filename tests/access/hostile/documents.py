@@ -12,8 +12,7 @@ import xarray as xr
 
 import icevirt
 from access.virtual import make
-from icevirt.cli.output import console
-from icevirt.display.render import render
+from icevirt.display.render import console, render
 from icevirt.errors import IcevirtError
 from icevirt.repo import layout
 from icevirt.repo.maintenance.check import check

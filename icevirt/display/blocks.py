@@ -66,6 +66,7 @@ def references(counts: ReferenceCounts) -> str:
 def bytes_of(counts: ReferenceCounts, place: str) -> str:
     """Return ``120 virtual: 1.4 MiB stay in the files, 2 B in the catalog``."""
     stay, stored = size(counts.bytes_referenced), size(counts.bytes_stored)
+    stored = f"at most {stored}" if counts.stored else stored
     return f"{references(counts)}: {stay} stay in the files, {stored} {place}"
 
 

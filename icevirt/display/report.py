@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from icevirt.archive.reports.build import (
     BadFile,
     BadFiles,
     BuildReport,
+    ReferenceCounts,
     RepositorySummary,
     reason_of,
 )
@@ -38,6 +40,8 @@ from icevirt.display.blocks import (
 from icevirt.planning.reader_support import RECTILINEAR
 from icevirt.remedy_notation import show_remedy
 
+_IN_ERA = re.compile(r"((?:.*/)?era_)[0-9]+(/.+)")
+_ROWS = 20  # of a table of arrays, beyond which eras share them
 _NAMED = 5  # groups in a line
 _HELD = 20  # files that are shown
 _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
@@ -124,11 +128,11 @@ def _call(
     more: Sequence[str],
     arrays: Iterable[ArraySummary],
 ) -> str:
-    """Return the call that opens a group, as a tree where it is to show groups that it holds."""
-    lines = []
+    """Return the lines that open a group, as a tree where it is to show groups that it holds."""
+    lines = ["import xarray as xr"]
     # the setting without which zarr refuses chunks of different lengths
     if any(RECTILINEAR in each for array in arrays for each in array.readers.zarr_lacks):
-        lines.append(f"zarr.config.set({{{RECTILINEAR!r}: True}})")
+        lines += ["import zarr", f"zarr.config.set({{{RECTILINEAR!r}: True}})"]
     if held:
         lines.append(f"# {some(held, _NAMED)}")
     lines.append("xr.open_datatree(" if held else "xr.open_dataset(")
@@ -183,17 +187,36 @@ def bad_files(files: BadFiles) -> RenderableType:
 
 
 def array_table(arrays: Iterable[ArraySummary]) -> TableOrCards:
-    """Return a row for each array: what it is, where its chunks are, what reads it."""
+    """Return a row for each array: what it is, where its chunks are, what reads it.
+
+    Arrays of many eras that are described alike share a row.
+    """
     table = table_of(_HEADINGS, right=("in files", "stored"))
-    for array in arrays:
+    for path, alike in _share_rows([*arrays]).items():
+        array, counts = alike[0], sum((each.references for each in alike), ReferenceCounts())
+        lengths = zip(*(each.shape for each in alike), strict=True)
+        shape = [each[0] if len({*each}) == 1 else (min(each), max(each)) for each in lengths]
+        at_most = "≤ " if counts.stored else ""  # a plan does not know what compression takes off
         table.add_row(
-            words(array.path, "bold"),
+            words(path[0], "bold"),
             words(array.data_type),
-            box(array.shape),
+            box(shape),
             box(array.chunk_shape),
-            references(array.references),
-            size(array.references.bytes_referenced) if array.references.bytes_referenced else "",
-            size(array.references.bytes_stored) if array.references.bytes_stored else "",
+            references(counts),
+            size(counts.bytes_referenced) if counts.bytes_referenced else "",
+            f"{at_most}{size(counts.bytes_stored)}" if counts.bytes_stored else "",
             words(array.readers.text),
         )
     return table
+
+
+def _share_rows(
+    arrays: Sequence[ArraySummary],
+) -> dict[tuple[str, object], list[ArraySummary]]:
+    """Return arrays by row; the first part of a key is the path to show."""
+    found: dict[tuple[str, object], list[ArraySummary]] = {}
+    for each in arrays:
+        path = each.path if len(arrays) <= _ROWS else _IN_ERA.sub(r"\1*\2", each.path)
+        kind = (each.data_type, each.chunk_shape, len(each.shape), each.readers.text)
+        found.setdefault((path, kind), []).append(each)
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _INDENT = " " * 11
 _ATTRIBUTES = 8  # of a group are shown
+_MANY_ERAS, _FEW_ERAS = 20, 3  # more than so many are shown by the first few
 
 
 def repository_summary(summary: RepositorySummary) -> RenderableType:
@@ -72,7 +74,10 @@ def _tree(summary: RepositorySummary) -> Tree:
         arrays.setdefault(_nearest(array.path, groups), []).append(array)
     root = Tree(words("/", "bold blue"))
     branches = {"/": root}
+    hidden = _later_eras(groups)
     for path in sorted({*groups, "/"}):  # a group comes before those below it
+        if path in hidden or _nearest(path, hidden) != "/":
+            continue
         if path != "/":
             above = _nearest(path, branches)
             below = path.removeprefix(above).lstrip("/")
@@ -84,7 +89,20 @@ def _tree(summary: RepositorySummary) -> Tree:
             branches[path].add(words(f"and {count(rest, 'attribute')} more", "dim"))
         for array in arrays.get(path, ()):
             branches[path].add(_array(array, array.path.removeprefix(path).lstrip("/")))
+    for above, rest in Counter(path.rpartition("/")[0] or "/" for path in hidden).items():
+        branches[above].add(words(f"and {count(rest, 'more era')}", "dim"))
     return root
+
+
+def _later_eras(groups: Iterable[str]) -> set[str]:
+    """Return the groups of eras behind the first few, where there are many."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for path in groups:
+        above, _, number = path.rpartition("/era_")
+        if number.isdecimal():
+            found.setdefault(above, []).append((int(number), path))
+    many = (sorted(eras) for eras in found.values() if len(eras) > _MANY_ERAS)
+    return {path for eras in many for _, path in eras[_FEW_ERAS:]}
 
 
 def _nearest(path: str, known: Container[str]) -> str:

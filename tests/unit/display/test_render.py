@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from icevirt.archive.reports.build import BadFile, Progress
+from icevirt.archive.reports.build import BadFile, GroupSummary, Progress, ReferenceCounts
 from icevirt.display.document import document
 from icevirt.display.progress import ProgressDisplay, ProgressLines
 from icevirt.display.render import render
@@ -117,11 +117,32 @@ def test_eras_show_what_differs_and_what_can_be_done():
     assert document(samples.eras())["eras"][1]["name"] == "era_1"
 
 
+def test_many_eras_share_rows_and_a_tree_shows_the_first():
+    of_eras = [samples.array(path=f"/sub/era_{n}/t", shape=(n + 1, 3, 4)) for n in range(365)]
+    output = shown(samples.report(arrays=(*of_eras, samples.array(path="/x"))))
+    rows = [line for line in output.splitlines() if "era_" in line]
+    assert [line.split()[:5] for line in rows] == [["/sub/era_*/t", "float32", "1", "to", "365"]]
+    assert f"{365 * samples.array().references.virtual:,} virtual" in rows[0]
+    names = ["/sub", *(f"/sub/era_{n}" for n in range(365))]
+    groups = tuple(GroupSummary(path=path, attributes={}) for path in names)
+    output = shown(samples.summary(arrays=tuple(of_eras), groups=groups))
+    assert "and 362 more eras" in output
+    assert ("era_2" in output, "era_3" in output) == (True, False)
+
+
+def test_a_size_before_compression_is_said_to_be_the_most():
+    counts = ReferenceCounts(stored=1, bytes_stored=2048)
+    report = samples.report(arrays=(samples.array(references=counts),), references=counts)
+    output = shown(report)
+    assert "1 stored: 0 B stay in the files, at most 2.0 KiB stored here" in output
+    assert "≤ 2.0 KiB" in output
+
+
 def test_chunks_of_different_lengths_are_opened_with_the_setting_that_they_need():
     odd = replace(samples.array("/x"), readers=readers_of("float32", ["bytes"], grid="rectilinear"))
     setting = "zarr.config.set({'array.rectilinear_chunks': True})"
     for value in (samples.report(arrays=(odd,)), samples.summary(arrays=(odd,))):
-        assert f"Open it\n{setting}\nxr.open_" in shown(value)
+        assert f"Open it\nimport xarray as xr\nimport zarr\n{setting}\nxr.open_" in shown(value)
     assert setting not in shown(samples.report())
 
 

@@ -1,4 +1,4 @@
-"""Hold the arrays of a file that another file has alike: all is shared but where chunks lie.
+"""Hold the arrays that a file shares with another file: all is shared but where chunks lie.
 
 A file of GRIB has hundreds of arrays of a chunk each. What files share is described once, and the
 references of all arrays are columns, one array behind the other.

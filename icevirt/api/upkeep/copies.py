@@ -109,7 +109,7 @@ def blocks_of(
         if name not in names or type(factor) is not int or factor < 2 or name in growing:
             why = " that does not grow" if name in growing else ""
             raise InvalidInputError(
-                f"this is no number of elements, two or more, along a dimension{why}",
+                f"this is not a number of elements, two or more, along a dimension{why}",
                 do=write_remedy(
                     "Pass ",
                     write_code('coarsen={"lat": 2}', "--coarsen lat=2"),

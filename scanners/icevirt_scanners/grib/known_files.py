@@ -1,4 +1,4 @@
-"""Describe the variables of a file by those of another file that has the same ones.
+"""Describe the variables of a file by another file that has the same ones.
 
 Files of an archive have the same variables with their fields at the same places, and differ in
 times and in where messages lie. What is made of the variables of one is then true of the others.

@@ -91,6 +91,14 @@ def _pair(form: str, given: object) -> tuple[str, str]:
     return name, value
 
 
+def _numbered(given: object) -> tuple[str, str]:
+    """Read what an index numbers; behind VARIABLE= nothing may stand."""
+    name, sign, value = str(given).partition("=")
+    if not (name and sign):
+        raise typer.BadParameter("write it as VARIABLE=DIMENSION, or VARIABLE= if it is no index")
+    return name, value
+
+
 def _rename(given: object) -> tuple[str, str]:
     """Read OLD=NEW."""
     old, sign, new = str(given).rpartition("=")
@@ -233,9 +241,7 @@ def _json(text: str) -> Any:
 NOTATIONS: Mapping[str, Notation] = {
     "rename": Notation(metavar="<OLD=NEW>", parser=_rename, value=dict),
     "attrs": Notation(metavar="<VARIABLE:NAME=VALUE>", parser=_attribute, value=attrs_of),
-    "index_of": Notation(
-        metavar="<VARIABLE=DIMENSION>", parser=partial(_pair, "VARIABLE=DIMENSION"), value=dict
-    ),
+    "index_of": Notation(metavar="<VARIABLE=[DIMENSION]>", parser=_numbered, value=dict),
     "tolerance": Notation(metavar="<[NAME=]number>", parser=_tolerance, value=tolerances_of),
     "variable_policy": Notation(metavar="<[VARIABLE=]POLICY>", parser=_policy, value=dict),
     "metadata": Notation(metavar="<NAME=VALUE>", parser=_metadatum, value=dict),

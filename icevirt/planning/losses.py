@@ -21,6 +21,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import DataLoss, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import number_rows
+from icevirt.planning.meaning.local_indices import START
 from icevirt.planning.partial.storage_cost import stored_bytes
 
 _STORING = frozenset(("on_mismatch", "missing", "chunk_grid", "float_variables"))
@@ -60,7 +61,8 @@ def _rank(fix: Fix) -> tuple[int, float]:
     """
     if may_lose(fix):
         return (2, math.inf) if fix.loss is None else fix.loss.rank
-    least = int("attrs" in fix.arguments.get("combine_options", {}))
+    said = fix.arguments.get("combine_options", {}).get("attrs", {})
+    least = int(any(each.keys() - {START} for each in said.values()))
     return max((least, 0.0), (0, 0.0) if fix.loss is None else fix.loss.rank)
 
 

@@ -24,6 +24,11 @@ _MEMORY = 64 * 1024 * 1024  # of a decompressor: files may ask for any
 _KINDS = (
     (b"\x89HDF", "an HDF5 file cut off in its signature", _AGAIN),
     (b"\x0e\x03\x13\x01", "HDF4", _LEAVE),
+    (
+        b"MATLAB 5.0 MAT-file",
+        "a MATLAB file of a version before 7.3",
+        "Write it again in MATLAB with save('FILE.mat', '-v7.3'), which is HDF5, or leave it out.",
+    ),
     (b"BUFR", "BUFR", _LEAVE),
     (b"SIMPLE  =", "FITS", _LEAVE),
     (b"II*\0", "TIFF", _LEAVE),

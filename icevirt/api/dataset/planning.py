@@ -18,7 +18,7 @@ from icevirt.api.dataset.change import Request
 from icevirt.api.dataset.replacing import Replacing, rules_of
 from icevirt.api.dataset.scanning import Scan, close_catalog
 from icevirt.api.dataset.target import Target
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, ReadValues
 from icevirt.archive.plan import BuildPlan
 from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError
@@ -46,6 +46,7 @@ from icevirt.planning.losses import (
 from icevirt.planning.remedies import together
 from icevirt.planning.twins import add_twins, own_twins
 from icevirt.remedy_notation import join, write_code, write_remedy
+from icevirt.tasks.source_values import Differences, Reading
 
 _FILES = 10_000  # with more of them, plans and facts for the sake of a message take too long
 _ATTEMPTS = 24  # of all fixes of an error
@@ -176,7 +177,9 @@ def plan_ends(
     Raises:
         OtherwiseError: By themselves they do not combine.
     """
-    facts = replace(closed.facts, compare=_refuse_reading, values=_refuse_reading)
+    facts = replace(
+        closed.facts, compare=_refuse_reading, values=_values_of_new_files(scan, closed.facts)
+    )
     if facts.places is not facts.files.url:
         raise OtherwiseError("files refer to other files")
     spec = request.along(scan.options).spec
@@ -213,6 +216,13 @@ def plan_ends(
         steps=steps,
         gaps=gaps,
     )
+
+
+def _values_of_new_files(scan: Scan, facts: CatalogFacts) -> ReadValues:
+    """Return what reads values of the new files, and of no other ones."""
+    unopened = {facts.files.url[row] for row in range(scan.unopened)}
+    read = Differences(facts, Reading.of(scan.options, scan.limits)).values
+    return lambda url, path: _refuse_reading() if url in unopened else read(url, path)
 
 
 def _refuse_reading(*_: Any, **__: Any) -> NoReturn:

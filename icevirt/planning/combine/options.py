@@ -268,7 +268,9 @@ class CombineOptions(Options):
         Mapping[str, str] | None,
         Option(
             "Variables, by name or absolute path, that number what lies along a dimension of their"
-            " own file, where nothing in the files says so; with the name of that dimension.",
+            " own file, where nothing in the files says so; with the name of that dimension, its"
+            " path where it belongs to another group (/heights/delta_time), or nothing for"
+            " variables that are no such index and are joined as they are.",
             mapping,
         ),
     ] = None

@@ -203,7 +203,12 @@ def _refuse_void_indices(facts: CatalogFacts, spec: CombineSpec) -> None:
                 fixes=instead("index_of", name, named, says=numbered),
                 there=sorted({path for path, _ in held}),
             )
-        if numbered not in dimensions:
+        is_there = any(
+            numbered.rpartition("/")[2] in names
+            for path, names in held
+            if not numbered.startswith("/") or paths.parent(path) == paths.parent(numbered)
+        )
+        if numbered and not is_there:
             raise InvalidInputError(
                 f"index_of names {numbered!r}, which is not a dimension",
                 fixes=list(_fix_numbered(name, numbered, held, spec)),

@@ -147,11 +147,7 @@ def _name_mappings(held: Mapping[str, _ByCode]) -> dict[str, dict[int, str]]:
 def _projecting(by_code: _ByCode) -> dict[int, _Attributes]:
     """Return what variables of data say themselves of their projection."""
     return {
-        code: {
-            name: value.casefold() if isinstance(value, str) else value
-            for name, value in attributes.items()
-            if name.lower() in PROJECTING
-        }
+        code: {name: value for name, value in attributes.items() if name.lower() in PROJECTING}
         for code, attributes in by_code.items()
     }
 
@@ -175,7 +171,7 @@ def _unlike(path: str, by_code: _ByCode) -> UnlikeMapping | None:
     kind = {}
     for code, attributes in by_code.items():
         own = {name: attributes[name] for name in names if name in attributes}
-        text = repr({name: _normalize(value) for name, value in own.items()})
+        text = repr({name: _compared(name, value) for name, value in own.items()})
         said.setdefault(text, own)
         kind[code] = [*said].index(text)
     return UnlikeMapping(path=path, kind=kind, said=tuple(said.values()))
@@ -187,8 +183,15 @@ def _conflicts(found: Iterable[_Attributes]) -> list[str]:
     for attributes in found:
         for name, value in attributes.items():
             if name.lower() not in _OF_NO_PLACE:
-                held.setdefault(name, set()).add(repr(_normalize(value)))
+                held.setdefault(name, set()).add(repr(_compared(name, value)))
     return [name for name, values in held.items() if len(values) > 1]
+
+
+def _compared(name: str, value: Any) -> Any:
+    """Return what is compared of an attribute; letters of a projection may be large or small."""
+    found = _normalize(value)
+    is_folded = name.lower() in PROJECTING and isinstance(found, str)
+    return found.casefold() if is_folded else found
 
 
 def _normalize(value: Any) -> Any:
@@ -219,7 +222,7 @@ def refuse_unlike_mappings(facts: CatalogFacts) -> None:
         unlike = [
             n
             for n in dict.fromkeys((*one, *two))
-            if _normalize(one.get(n)) != _normalize(two.get(n))
+            if _compared(n, one.get(n)) != _compared(n, two.get(n))
         ]
         same = choose(attrs={each.path: {name: one.get(name) for name in unlike[:1]}})
         raise CombineError(

@@ -51,8 +51,9 @@ def index_shift(
         CombineError: A file has no variable along what is numbered, or packs the numbers.
     """
     (dimension,) = index.numbers
-    (axis,) = cells.along(path, [dimension])
-    lengths = DimensionScopes.of(facts, dimension).lengths_for(paths.parent(path))
+    group = index.group or paths.parent(path)
+    (axis,) = cells.along(paths.join(group, dimension), [dimension])
+    lengths = DimensionScopes.of(facts, dimension).lengths_for(group)
     assert lengths is not None, "files are placed along it"
     begins, total = _begins(axis, lengths)
     files = facts.arrays.file[rows]

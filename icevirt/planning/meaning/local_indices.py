@@ -43,6 +43,11 @@ _OF_RADARS = {  # of CfRadial, for which 0 is the first
     **dict.fromkeys(("sweep_start_ray_index", "sweep_end_ray_index"), "time"),
     "ray_start_index": "n_points",
 }
+_FROM_ONE = re.compile(
+    r"\b(1|one)[ -]based\b|\b(start|begin|count|number)(s|ing|ning|ed)? (at|from|with) (1|one)\b",
+    re.IGNORECASE,
+)
+_TEXTS = ("long_name", "description", "comment")
 START = "start_index"
 """Attribute: the number of the first element (UGRID)."""
 
@@ -55,6 +60,7 @@ class LocalIndex:
 
     numbers: frozenset[str]  # dimensions; none where nothing says which
     first: int = 0  # the number of the first element, where a file does not say
+    group: str = ""  # of the dimensions; empty: as the group of the variable sees them
 
     def __or__(self, other: LocalIndex) -> LocalIndex:
         return LocalIndex(numbers=self.numbers | other.numbers, first=max(self.first, other.first))
@@ -81,7 +87,8 @@ def local_indices(
     Args:
         facts: Of the files.
         given: The dimensions that variables do not have in the files, by path.
-        declared: What a person says that variables number, by name or path.
+        declared: What a person says that variables number, by name or path: a dimension, a path of
+            one of another group, or nothing.
     """
     return indices_among([*variables_with_indices(facts, given, declared)], declared)
 
@@ -110,11 +117,27 @@ def indices_among(
     for each in variables:
         for path, index in _indices_by(each, known):
             found[path] = found[path] | index if path in found else index
-        for name in (each.path, paths.name(each.path)):
+        for name in (paths.name(each.path), each.path):
             if name in declared:
-                first = found.get(each.path, LocalIndex(numbers=frozenset())).first
-                found[each.path] = LocalIndex(numbers=frozenset({declared[name]}), first=first)
+                before = found.pop(each.path, LocalIndex(numbers=frozenset()))
+                first = before.first or first_said(each.attributes) or 0
+                if numbered := declared[name]:
+                    found[each.path] = _as_declared(numbered, first)
     return found
+
+
+def _as_declared(numbered: str, first: int) -> LocalIndex:
+    """Return an index of a dimension, which may be a path of one of another group."""
+    group = paths.parent(numbered) if numbered.startswith("/") else ""
+    return LocalIndex(numbers=frozenset({numbered.rpartition("/")[2]}), first=first, group=group)
+
+
+def first_said(attributes: Mapping[str, Any]) -> int | None:
+    """Return the number of the first element, as attributes say it; None where they do not."""
+    if isinstance(said := attributes.get(START), int | float):
+        return int(said)
+    texts = (str(attributes.get(each, "")) for each in _TEXTS)
+    return 1 if any(map(_FROM_ONE.search, texts)) else None
 
 
 def indices_along(

@@ -12,6 +12,12 @@ from icevirt.model import paths
 from icevirt.planning.axes.axis import Placement
 from icevirt.planning.axes.candidates import groups_in_order
 from icevirt.planning.combine.options import CombineSpec
+from icevirt.planning.meaning.likely_indices import (
+    LikelyIndex,
+    likely_indices,
+    names_of,
+    options_for,
+)
 from icevirt.planning.meaning.local_indices import (
     LocalIndex,
     Variable,
@@ -50,7 +56,8 @@ def indices_to_shift(
     declared = spec.options.index_of or {}
     variables = [*variables_with_indices(facts, given, declared)] if placed else []
     found: dict[str, LocalIndex] = {}
-    for path, index in indices_among(variables, declared).items():
+    indices = indices_among(variables, declared)
+    for path, index in indices.items():
         dims = [name for each in variables if each.path == path for name in each.dimensions]
         own = {*dims}
         if along := sorted(index.numbers & placed):
@@ -66,7 +73,39 @@ def indices_to_shift(
         if (name := next(split, None)) is not None:
             what, where = "elements of its own file", f" along {name!r}"
             raise _refusal(facts, path, what, where, is_possible=False)
+    if placed and (likely := likely_indices(facts, placed, {*declared, *indices})):
+        raise _refuse_likely(facts, likely)
     return found
+
+
+def _refuse_likely(facts: CatalogFacts, found: Sequence[LikelyIndex]) -> CombineError:
+    """Return the error on what seems to number elements, and what a person can say of it."""
+    is_one = len(found) == 1
+    listed = list_names([each.path for each in found], _NAMED)
+    first = found[0].numbers[0]
+    where = "" if first.group == paths.ROOT else f" of {first.group}"
+    counted = f"{listed} {'is stored, and counts' if is_one else 'are stored, and count'} elements"
+    choices = range(max(len(each.numbers) for each in found)) if facts.cuts is None else ()
+    none = dict.fromkeys(names_of(found).values(), "")
+    return CombineError(
+        f"{listed} {'seems to number' if is_one else 'seem to number'} elements along"
+        f" {first.dimension!r}{where} within {'its own file' if is_one else 'their own files'}: by"
+        f" {'its' if is_one else 'their'} name or description, and by the values, which would mean"
+        " something else where several files follow one another",
+        do="You can also build each file into a group of its own.",
+        fixes=[
+            *(fix(f"{counted} of the dataset", **options_for(found, each)) for each in choices),
+            fix(
+                f"{listed} {'numbers' if is_one else 'number'} nothing of the"
+                f" {'file' if is_one else 'files'}; values are joined as they are",
+                index_of=none,
+            ),
+        ],
+        variable=found[0].path,
+        file=facts.url_of(
+            int(np.argmax(facts.arrays.path.codes == facts.arrays.path.values.index(found[0].path)))
+        ),
+    )
 
 
 def _refusal(

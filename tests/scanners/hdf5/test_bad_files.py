@@ -82,6 +82,10 @@ LOOKS = {
         "an error message of an object store: BlobNotFound",
     ),
     "CDL": (b"netcdf foo {\ndimensions:\n x = 3 ;\n}\n", "CDL.*ncgen"),
+    "MATLAB 5": (
+        b"MATLAB 5.0 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\1IM",
+        "MATLAB.*before 7.3.*-v7.3",
+    ),
     "BUFR": (b"BUFR\0\0\0\4" + bytes(99), "BUFR is not supported"),
 }
 

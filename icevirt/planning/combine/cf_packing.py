@@ -23,6 +23,8 @@ PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsign
 OWN = (*PACKING, *FLAGS, ENUMERATION)
 """What an array says of its own numbers, whatever files say of theirs."""
 
+_SCALES = ("scale_factor", "add_offset")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostValues:
@@ -49,6 +51,12 @@ def packing_in(shown: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if name in PACKING}
 
 
+def texts_in(packing: Mapping[str, Any]) -> dict[str, str]:
+    """Return the scales and offsets that are no numbers."""
+    kinds = {name: np.asarray(packing[name]).dtype.kind for name in _SCALES if name in packing}
+    return {name: str(packing[name]) for name, kind in kinds.items() if kind not in "iufb"}
+
+
 def same_packing(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Say whether attributes pack alike, dtypes included; NaN is like NaN."""
 
@@ -61,10 +69,14 @@ def same_packing(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def decode(values: NDArray[Any], packing: dict[str, Any]) -> NDArray[Any]:
-    """Return what packed numbers mean, in the dtype that xarray gives them."""
+    """Return what packed numbers mean, in the dtype that xarray gives them.
+
+    Texts in the place of numbers say nothing: no library decodes by them.
+    """
     from xarray import SerializationWarning, Variable
     from xarray.conventions import decode_cf_variable
 
+    packing = {name: value for name, value in packing.items() if name not in texts_in(packing)}
     if not packing:
         return values
     dims = tuple(f"d{axis}" for axis in range(values.ndim))

@@ -23,7 +23,7 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, distinct
 from icevirt.archive.joining import NUMBERS
 from icevirt.archive.schema import DURATION, ArraySchema
 from icevirt.model import paths
-from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of, same_numbers
+from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of, same_numbers, texts_in
 from icevirt.planning.meaning.grid_mappings import are_no_codes, find_mappings, hold_attributes
 from icevirt.planning.measures import are_equal, factor_between
 from icevirt.planning.normal_form import differences
@@ -147,6 +147,9 @@ def _mean_the_same(stored: Sequence[_Stored]) -> bool:
 
 
 def _means(one: _Stored, other: _Stored) -> bool:
+    texts = [texts_in(packing_of(each.schema.attributes)) for each in (one, other)]
+    if texts[0] != texts[1]:
+        return False
     signatures = (each.schema.decode_signature(stored=False) for each in (one, other))
     unlike = differences(*signatures).keys()
     if unlike <= _NUMBERED:

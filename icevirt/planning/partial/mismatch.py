@@ -17,7 +17,13 @@ from icevirt.archive.joining import NUMBERS
 from icevirt.archive.schema import MEMBERS, ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import members_of, restore
-from icevirt.planning.combine.cf_packing import can_renumber, decode, packing_of, same_packing
+from icevirt.model.json import JSON
+from icevirt.planning.combine.cf_packing import (
+    can_renumber,
+    decode,
+    packing_of,
+    same_packing,
+)
 from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.storage_cost import signature
 from icevirt.planning.remedies import drop_fixes, fix
@@ -166,6 +172,8 @@ def _describe_pair(
 ) -> tuple[str, str]:
     """Return a fact of two schemas; where both would read alike, with their types."""
     said = _describe_fact(one, name, facts), _describe_fact(other, name, facts)
+    if said[0] == said[1] and name == "data type":
+        return _describe_type(one.data_type), _describe_type(other.data_type)
     if said[0] != said[1] or not name.startswith(_ATTRIBUTE):
         return said
     kinds = (_kind_of_attribute(each, name[len(_ATTRIBUTE) :]) for each in (one, other))
@@ -203,6 +211,26 @@ def _describe_fact(schema: ArraySchema, name: str, pair: tuple[Any, Any]) -> str
                 if is_named
                 else _describe_attribute(schema, name[len(_ATTRIBUTE) :])
             )
+
+
+def _describe_type(data_type: JSON) -> str:
+    """Return a data type with the lengths, units or fields that its name does not say."""
+    if not isinstance(data_type, Mapping):
+        return str(data_type)
+    made = data_type.get("configuration")
+    said = made if isinstance(made, Mapping) else {}
+    return f"{data_type['name']} ({', '.join(map(_describe_setting, said.items()))})"
+
+
+def _describe_setting(setting: tuple[str, JSON]) -> str:
+    """Return a length or unit of a data type, or its fields."""
+    name, value = setting
+    if not isinstance(value, list):
+        return f"{name} {value}"
+    fields = (each for each in value if isinstance(each, Mapping))
+    return ", ".join(
+        f"{each.get('name')}: {_describe_type(each.get('data_type'))}" for each in fields
+    )
 
 
 def _describe_attribute(schema: ArraySchema, name: str) -> str:

@@ -23,7 +23,7 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.axes.axis import CombinedVariable
-from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of
+from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of, texts_in
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.meaning.index_shifts import schema_of_shift
 from icevirt.planning.normal_form import differences
@@ -329,7 +329,8 @@ def _make_float_schema(files: _ArrayFiles) -> ArraySchema:
     }
     path = files.member.path
     dtype = np.result_type(*kinds) if kinds else np.dtype("U1")
-    if dtype.kind != "f":
+    has_texts = any(texts_in(packing_of(each.attributes)) for each in files.schemas)
+    if dtype.kind != "f" or has_texts:
         raise CombineError(
             f"variable {path} does not decode to floats",
             do=write_remedy("Leave it out of ", write_option("float_variables"), "."),

@@ -60,6 +60,18 @@ WORDS = {
         "scale_factor 0.5 (float32)",
         "scale_factor 0.5 (float64)",
     ),
+    "a scale that is a text": (
+        v(FIELD.astype("i2"), attrs={"scale_factor": np.float64(0.5)}),
+        v(FIELD.astype("i2"), attrs={"scale_factor": "0.5"}),
+        "scale_factor 0.5 (float64)",
+        "scale_factor 0.5 (text)",
+    ),
+    "texts of other lengths": (
+        v(np.full(FIELD.shape, b"a", "S4")),
+        v(np.full(FIELD.shape, b"a", "S5")),
+        "null_terminated_bytes (length_bytes 4)",
+        "null_terminated_bytes (length_bytes 5)",
+    ),
     "units that are a number": (
         v(attrs={"units": "1"}),
         v(attrs={"units": np.int32(1)}),
@@ -233,6 +245,16 @@ def test_nothing_that_differs_goes_without_a_word():
     one, other = packing("float32"), packing({"name": "fixed_length_utf32"})
     unlike = differences(one.decode_signature(), other.decode_signature())
     assert in_words(one, other, unlike) == ("float32", "fixed_length_utf32")
+
+
+def test_fields_of_other_types_are_named():
+    kinds = (
+        {"name": "struct", "configuration": {"fields": [{"name": "group", "data_type": each}]}}
+        for each in ("float32", "float64")
+    )
+    one, other = map(packing, kinds)
+    unlike = differences(one.decode_signature(), other.decode_signature())
+    assert in_words(one, other, unlike) == ("struct (group: float32)", "struct (group: float64)")
 
 
 def test_floats_are_offered_where_each_file_has_its_own_scale():

@@ -13,6 +13,12 @@ from numpy.typing import NDArray
 
 from icevirt.model.strings import FoldingStrings, Strings
 
+STORES = ("zarr.json", ".zgroup", ".zarray")
+"""Names of the documents that stand for a Zarr store; the first that is there counts."""
+
+LISTING = "listing:"
+"""With what the etag of a file begins that is a store of objects: the digest of their listing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
@@ -30,6 +36,11 @@ class SourceFile:
         Images and packages that are made reproducibly have such files.
         """
         return cls(url=url, size=status.st_size, last_modified=max(status.st_mtime_ns, 1))
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it stands for all objects below its folder."""
+        return self.etag.startswith(LISTING)
 
     @property
     def last_modified_seconds(self) -> int:

@@ -12,7 +12,7 @@ import pickle
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -330,6 +330,8 @@ def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, A
 def _places(scanned: ScannedFile) -> str:
     """Say where the file's references lead, unless it is into itself only."""
     own = scanned.source.url
+    if scanned.source.is_store:
+        return json.dumps([own.rpartition("/")[0] + "/"])
     held = {id(each): each for each in locations_of(scanned.arrays)}
     if held and all(each.are_only(own) for each in held.values()):
         return "" if any(map(len, held.values())) else "[]"
@@ -420,7 +422,10 @@ def _pieces(table: ChunkTable) -> Iterator[ChunkTable]:
         yield table
         return
     for low in range(0, len(table), catalog.BLOCK_REFS):
-        yield table.take(np.arange(low, min(low + catalog.BLOCK_REFS, len(table))))
+        piece = table.take(np.arange(low, min(low + catalog.BLOCK_REFS, len(table))))
+        used, source = np.unique(piece.source, return_inverse=True)
+        held = table.locations if len(table.locations) == len(used) else table.locations.take(used)
+        yield replace(piece, source=source.astype(np.uint32), locations=held)
 
 
 def _pack(run: Sequence[tuple[int, ChunkTable]], urls: Sequence[str]) -> PackedBlock:

@@ -156,7 +156,7 @@ def _refusal(text: str, scheme: str) -> InvalidInputError:
 # what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the
 # backslash, which it takes for a slash
 _PLAIN = re.compile(r"(?:file://)?(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]+)+")
-_SAFE = "/!$&'()*+,;=:@[]|"
+SAFE = "/!$&'()*+,;=:@[]|"
 PROVIDERS = {
     "s3": "s3",
     "s3a": "s3",
@@ -204,7 +204,7 @@ def file_url(path: str | os.PathLike[str]) -> str:
 def url_of_absolute(path: str) -> str:
     """Return the ``file://`` URL of an absolute path as it is. Raises ``InvalidInputError``."""
     try:
-        return "file://" + quote(path, safe=_SAFE, errors="strict")
+        return "file://" + quote(path, safe=SAFE, errors="strict")
     except UnicodeEncodeError as error:
         raise InvalidInputError(
             "a file name that is not UTF-8 cannot be part of a URL", do="Rename it.", path=path
@@ -272,7 +272,7 @@ class Address(NamedTuple):
     def url(self) -> str:
         """The address as a URL."""
         host = f"{self.bucket}@{self.account}.dfs.core.windows.net" if self.account else self.bucket
-        path = quote(self.key, safe=_SAFE)
+        path = quote(self.key, safe=SAFE)
         return f"{self.scheme}://{host}/{path}" if path else f"{self.scheme}://{host}"
 
     @property

@@ -221,6 +221,8 @@ def _plain(value: Any) -> JSON:  # noqa: PLR0911 - a case, a line
             return _strict(value)
         case None | bool() | int() | str():
             return value
+        case Mapping():
+            return {str(name): _plain(item) for name, item in value.items()}
         case _:
             return str(value)
 

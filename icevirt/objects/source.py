@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Self
 
-from icevirt.archive.sources import SourceFile
+from icevirt.archive.sources import STORES, SourceFile
 from icevirt.connect import urls
 from icevirt.connect.urls import Address, is_url, spell
 from icevirt.errors import (
@@ -453,7 +453,15 @@ def open_source(url: str | os.PathLike[str]) -> OpenedSource:
         ScanError: It cannot be read.
         StorageError: A server refused, or did not answer.
     """
-    text = os.fspath(url)
+    found = _open_file(os.fspath(url))
+    if is_store(found.file.url):
+        from icevirt.objects.stores import StoreSource
+
+        return StoreSource(found)
+    return found
+
+
+def _open_file(text: str) -> OpenedSource:
     if not text.startswith("file:///"):
         text = spell(text)
         if is_url(text) and not text.startswith("file://"):
@@ -461,10 +469,18 @@ def open_source(url: str | os.PathLike[str]) -> OpenedSource:
     return LocalSource(metadata_of(urls.as_local_path(text)))
 
 
-def metadata_of(path: str) -> str:
-    """Return the file that stands for a directory of kerchunk's parquet references, else ``path``.
+def is_store(url: str) -> bool:
+    """Say whether a URL is that of a document that stands for a Zarr store."""
+    return url.rpartition("/")[2] in STORES
 
-    The metadata of a zarr store, which has the same name, is distinguished by the scanner.
+
+def metadata_of(path: str) -> str:
+    """Return the file that stands for a directory, else ``path``.
+
+    Of a Zarr store it is the metadata of its root, of kerchunk's parquet references ``.zmetadata``.
     """
-    inside = os.path.join(path, _METADATA)
-    return inside if os.path.isfile(inside) else path
+    if os.path.isdir(path):
+        for name in (*STORES, _METADATA):
+            if os.path.isfile(inside := os.path.join(path, name)):
+                return inside
+    return path

@@ -17,13 +17,15 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import ScannedArray, ScannedFile, Share, Weight
 from icevirt.archive.sources import SourceFile
+from icevirt.archive.store_objects import StoreObjects
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
-from icevirt.model.chunks import ChunkType
+from icevirt.model.chunks import ChunkType, Locations
 from icevirt.planning.combine.hints import CombineHints, Recorded, is_named
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -156,6 +158,34 @@ class ByteSource(Protocol):
         Raises:
             StaleReferenceError: It was rewritten or replaced since.
         """
+
+
+@runtime_checkable
+class StoreByteSource(ByteSource, Protocol):
+    """A store of objects, listed and opened as one file: its bytes are those of a document of it.
+
+    A scanner that describes such files has an attribute ``reads_stores`` that is true.
+    """
+
+    @property
+    def objects(self) -> StoreObjects:
+        """All objects of the store, as one listing found them."""
+
+    def locations(self, rows: NDArray[np.integer]) -> Locations:
+        """Return some objects as locations of references."""
+
+    def read_objects(self, rows: Sequence[int]) -> list[bytes]:
+        """Return the bytes of some objects, those of servers read side by side.
+
+        Raises:
+            StaleReferenceError: One changed since it was listed.
+        """
+
+    def read_url(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of an object. Raises as `read_objects` does."""
+
+    def open_zarr(self) -> Any:
+        """Return the store as zarr-python reads it, to compare values."""
 
 
 def prefetch(source: ByteSource, ranges: Sequence[tuple[int, int]], *, page: int = 0) -> None:

@@ -31,7 +31,15 @@ from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.planning.combine.hints import Recorded
 from icevirt.planning.schedule.balance_scans import share_of
 from icevirt.remedy_notation import write_code, write_option, write_remedy
-from icevirt.scan.contract import ByteSource, Divisible, Oracle, Scanner, ScannerOptions, enforce
+from icevirt.scan.contract import (
+    ByteSource,
+    Divisible,
+    Oracle,
+    Scanner,
+    ScannerOptions,
+    StoreByteSource,
+    enforce,
+)
 from icevirt.scan.looks import refuse_unread
 from icevirt.scan.values import with_labels
 
@@ -129,6 +137,8 @@ def is_recognized(source: ByteSource) -> bool:
 
 
 def _accepting(source: ByteSource) -> Scanner | None:
+    if isinstance(source, StoreByteSource):
+        return next((each for each in scanners() if getattr(each, "reads_stores", False)), None)
     head = source.read(0, HEAD)
     for known in (HEAD, _LONG_HEAD):
         shown = head if known == HEAD or len(head) < HEAD else source.read(0, known)

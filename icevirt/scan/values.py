@@ -21,7 +21,7 @@ from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.planning.combine.hints import Recorded
-from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions, StoreByteSource
 
 _ORDERS: dict[Any, Literal["<", ">"]] = {"little": "<", "big": ">"}
 _CHUNKS = 1024  # in a run, unless a row of chunks has more
@@ -134,7 +134,8 @@ def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOption
     if known or Fact.labels not in options.wanted_of(array, ()):
         return array
     spelt = options.spells(Recorded.of(array.path, array.shape, array.chunk_shape, array))
-    if spelt and {*array.references.locations.url} - {source.file.url}:
+    is_within = isinstance(source, StoreByteSource)
+    if spelt and not is_within and {*array.references.locations.url} - {source.file.url}:
         return array
     labels, dtype = _labels(array, source, texts=spelt)
     if labels is None:
@@ -181,6 +182,8 @@ def _plain(array: ScannedArray) -> NDArray[Any] | None:
 
 
 def _fetch(source: ByteSource, url: str, offset: int, length: int) -> bytes:
+    if isinstance(source, StoreByteSource):
+        return source.read_url(url, offset, length)
     if url != source.file.url:
         raise ScanError(
             "a label variable lies in another file",

@@ -31,6 +31,7 @@ from icevirt.errors import (
 from icevirt.objects.answers import opaque
 from icevirt.objects.source import OpenedSource, open_source, reach_for
 from icevirt.objects.source_access import SourceAccess, carrying, grant_access, in_force
+from icevirt.objects.stores import StoreSource
 from icevirt.objects.web_connections import HOSTS
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ScannerOptions
@@ -60,6 +61,8 @@ def attempt(
     source: OpenedSource | None = None
     try:
         with opening(file.url) as source:
+            if isinstance(source, StoreSource):
+                source.expect(file)
             _refuse_change(file, source.file)
             if piece is None:
                 scanned = record(source, options)

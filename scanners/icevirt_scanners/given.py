@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.errors import ScanError
 from icevirt.model import paths
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.json import JSON
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt.scan.values import pieces, read
@@ -82,14 +82,36 @@ def complete(
     if array.references.count(ChunkType.inline):
         nbytes = len(array.references.inline)
         context.budget.spend(nbytes, variable=array.path, cause="given as bytes")
-    if not elsewhere.readable(array.references.locations):
+    return with_facts(array, dtype, context, elsewhere)
+
+
+class Reading(Protocol):
+    """What reads bytes of the objects that references lead to."""
+
+    def readable(self, locations: Locations) -> bool:
+        """Say whether `read` can read all of these."""
+
+    def read(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of an object."""
+
+
+def with_facts(
+    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, reading: Reading
+) -> ScannedArray:
+    """Return the array with the values or digest beside it that are wanted.
+
+    Raises:
+        ScanError: Values cannot be read.
+        UnsupportedError: Values must be stored and are too many.
+    """
+    if not reading.readable(array.references.locations):
         return array
     wanted = context.choose_facts(array)
     if Fact.values in wanted:
-        beside = context.values_of(lambda: _whole(array, dtype, context, elsewhere))
+        beside = context.values_of(lambda: _whole(array, dtype, context, reading))
         return replace(array, beside=beside)
     if Fact.digest in wanted:
-        return replace(array, beside=FactsBeside(digest=digest_of(array, dtype, elsewhere)))
+        return replace(array, beside=FactsBeside(digest=digest_of(array, dtype, reading)))
     return array
 
 
@@ -123,7 +145,7 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
             raise damage_error(url, variable=path, cause="a chunk outside the array", chunk=chunk)
     expected = None
     if not given.dtype.hasobject:
-        expected = _size_of_chunks(given.scanned, given.dtype.itemsize)
+        expected = size_of_chunks(given.scanned, given.dtype.itemsize)
     for held in (length, np.array([len(body) for body in columns.inline], np.int64)):
         wrong = held == 0 if expected is None else held != expected
         if wrong.any():
@@ -151,8 +173,8 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
         raise damage_error(url, variable=path, cause=str(error)) from error
 
 
-def _size_of_chunks(array: ScannedArray, itemsize: int) -> int | None:
-    """Return the bytes of each chunk of an array, None where a codec makes that vary.
+def size_of_chunks(array: ScannedArray, itemsize: int) -> int | None:
+    """Return the encoded bytes of each chunk of an array, None where a codec makes that vary.
 
     Chunks at the edge of an array are as large as all others.
     """
@@ -166,25 +188,23 @@ def _size_of_chunks(array: ScannedArray, itemsize: int) -> int | None:
     return prod(array.chunk_shape) * itemsize + added
 
 
-def digest_of(array: ScannedArray, dtype: np.dtype[Any], elsewhere: Elsewhere) -> str:
+def digest_of(array: ScannedArray, dtype: np.dtype[Any], reading: Reading) -> str:
     """Hash type, shape and values, which are read through the references.
 
     Raises:
         UnsupportedError: They lie in remote files.
     """
     # text is encoded with its count, so that pieces of it would hash to something else
-    found = (
-        iter([read(array, elsewhere.read)]) if dtype.hasobject else pieces(array, elsewhere.read)
-    )
+    found = iter([read(array, reading.read)]) if dtype.hasobject else pieces(array, reading.read)
     return hash_values(array.data_type, array.shape, (_buffer(piece, dtype) for piece in found))
 
 
 def _whole(
-    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, elsewhere: Elsewhere
+    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, reading: Reading
 ) -> ScannedArray:
     nbytes = prod(array.shape) * dtype.itemsize
     context.budget.spend(nbytes, variable=array.path, cause="stored whole")
-    found = read(array, elsewhere.read)
+    found = read(array, reading.read)
     raw = bytes(_buffer(found, dtype))
     more: dict[str, Any] = {}
     texts = dtype.hasobject

@@ -27,7 +27,9 @@ from builds.support import (
 from builds.tampering import HOSTILE, tables_of, with_rows, with_type, with_value
 from icevirt import errors
 from icevirt.archive import catalog as layout
+from icevirt.archive.blocks.packing import pack_targets
 from icevirt.execution.selection import default_executor
+from icevirt.model.chunks import Locations
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +160,7 @@ def test_references_that_lead_to_another_file_are_refused(decoy, archive, tamper
     """The part does not say that its file refers to others, so it refers to itself."""
     path = tables_of(tampered, REFS)[0]
     at = pq.read_table(path)["path"].to_pylist().index("/packed")
-    with_value(path, "targets", json.dumps([[decoy, "", 0]]).encode(), row=at)
+    with_value(path, "targets", pack_targets(Locations.one(decoy)), row=at)
     with_value(path, "sources", struct.pack("<4I", 1, 1, 1, 1), row=at)
     error = outcome(archive, tampered, tmp_path)
     assert isinstance(error, errors.FormatError)

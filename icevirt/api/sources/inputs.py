@@ -18,9 +18,12 @@ from itertools import batched, groupby
 from operator import attrgetter
 from typing import Any, Protocol, cast
 
-from icevirt.archive.sources import SourceFile, SourceFiles
+import numpy as np
+
+from icevirt.archive.sources import LISTING, SourceFile, SourceFiles
 from icevirt.connect.urls import Address, as_local_path, is_pattern, is_url
 from icevirt.errors import IcevirtError, InvalidInputError
+from icevirt.model.strings import Strings
 from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key
 from icevirt.objects.source_access import carrying
@@ -105,8 +108,16 @@ class Inputs:
         self._begun = pool.submit(carrying(lambda: SourceFiles(self._list(()))))
 
     def folders(self) -> tuple[str, ...]:
-        """Return the directories of the files that were listed last, as URLs; none before."""
-        return () if self._files is None else tuple(sorted(directories_of(self._files.urls)))
+        """Return the directories of the files that were listed last, as URLs; none before.
+
+        A store lies in the directory that holds its own.
+        """
+        if self._files is None:
+            return ()
+        urls, are_stores = self._files.urls, self._files.etags.begin_with(LISTING.encode())
+        found = directories_of(urls[np.flatnonzero(~are_stores)])
+        own = Strings.of([url.rpartition("/")[0] for url in urls[np.flatnonzero(are_stores)]])
+        return tuple(sorted(found | directories_of(own)))
 
     def _list(self, changed: Collection[str]) -> Iterator[SourceFile]:
         """Yield each file once, looking at those that changed."""

@@ -8,7 +8,6 @@ they store.
 from __future__ import annotations
 
 import gzip
-import json
 import pickle
 import zlib
 from collections.abc import Sequence
@@ -18,7 +17,13 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.packing import Block, PackedBlock, pack_columns, unpack
+from icevirt.archive.blocks.packing import (
+    Block,
+    PackedBlock,
+    pack_columns,
+    pack_targets,
+    unpack,
+)
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import gather
@@ -99,9 +104,6 @@ def pack_block(block: Block) -> PackedBlock:
     edges = np.flatnonzero(np.diff(block.file)) + 1
     first = np.concatenate([[0], edges]) if len(block) else edges
     counts = np.diff(np.append(first, len(block)))
-    targets = zip(
-        block.targets.url, block.targets.etag, block.targets.last_modified.tolist(), strict=True
-    )
     return PackedBlock(
         ndim=block.index.shape[1],
         files=block.file[first].astype("<i4").tobytes(),
@@ -111,7 +113,7 @@ def pack_block(block: Block) -> PackedBlock:
         kinds=block.kind.tobytes(),
         data=block.data.tobytes(),
         sources=block.source.astype("<u4").tobytes(),
-        targets=json.dumps(list(targets)).encode(),
+        targets=pack_targets(block.targets),
         **pack_columns(block.offset, block.length),
     )
 

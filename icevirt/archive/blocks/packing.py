@@ -57,7 +57,7 @@ class PackedBlock:
     lengths: bytes  # u8 (n,), bytes transposed
     data: bytes
     sources: bytes | None = None  # u4 (n,) None: all references lie in the files themselves
-    targets: bytes | None = None  # JSON: [[url, etag, last modified], ...]
+    targets: bytes | None = None  # `pack_targets`
 
     @property
     def nbytes(self) -> int:
@@ -143,19 +143,78 @@ def _number_targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) ->
     owned = zip(tables, urls or (), strict=urls is not None)
     if all(table.locations.are_only(own) for table, own in owned):
         return {}
-    numbers: dict[tuple[str, str, int], int] = {}
-    column = []
+    numbers: dict[tuple[str, str, int], int] = {}  # of a few targets, which many files may share
+    held, column, count = list[Locations](), list[NDArray[np.uint32]](), 0
     for table, own in zip(tables, urls or (), strict=urls is not None):
-        held = table.locations
-        keys = zip(held.url, held.etag, held.last_modified.tolist(), strict=True)
-        codes = [0 if key[0] == own else numbers.setdefault(key, len(numbers) + 1) for key in keys]
+        places = table.locations
+        if len(places) > _MANY:
+            codes = np.arange(count + 1, count + len(places) + 1)
+            held.append(places)
+            count += len(places)
+        else:
+            codes = np.zeros(len(places), np.int64)
+            keys = zip(places.url, places.etag, places.last_modified.tolist(), strict=True)
+            for row, key in enumerate(keys):
+                if key[0] != own and key not in numbers:
+                    count += 1
+                    numbers[key] = count
+                    held.append(places.take(np.array([row])))
+                codes[row] = 0 if key[0] == own else numbers[key]
         virtual = table.kind == ChunkType.virtual
-        row = np.where(virtual, table.source.astype(np.int64), -1)
-        column.append(np.array([*codes, 0], np.uint32)[row])
+        row_of = np.where(virtual, table.source.astype(np.int64), -1)
+        column.append(np.append(codes, 0).astype(np.uint32)[row_of])
     return {
         "sources": np.concatenate(column).astype("<u4").tobytes(),
-        "targets": json.dumps(list(numbers)).encode(),
+        "targets": pack_targets(Locations.join(held)),
     }
+
+
+_MANY = 64  # targets of a table: the objects of a store, which no other file shares
+
+
+def pack_targets(targets: Locations) -> bytes:
+    """Return targets as columns: how many, lengths of URLs and etags, times, and all texts.
+
+    Before them is a zero, with which no JSON begins: so older catalogs have them.
+    """
+    columns = (targets.url.lengths, targets.etag.lengths, targets.last_modified)
+    return b"".join(
+        [
+            b"\0" + len(targets).to_bytes(4, "little"),
+            *(column.astype("<u4").tobytes() for column in columns),
+            targets.url.data.tobytes(),
+            targets.etag.data.tobytes(),
+        ]
+    )
+
+
+def unpack_targets(raw: bytes) -> Locations:
+    """Undo `pack_targets`. Raises `FormatError`."""
+    if raw[:1] != b"\0":
+        rows = json.loads(raw or b"[]")
+        return Locations(
+            url=Strings.of(row[0] for row in rows),
+            etag=Strings.of(row[1] for row in rows),
+            last_modified=np.array([row[2] for row in rows], np.uint32),
+        )
+    count, raw = int.from_bytes(raw[1:5], "little"), raw[5:]
+    numbers = np.frombuffer(raw[: 12 * count], "<u4")
+    texts = np.frombuffer(raw, np.uint8)[12 * count :]
+    urls, etags, times = (numbers[at * count : (at + 1) * count] for at in range(3))
+    cut = int(urls.sum(dtype=np.int64))
+    if len(numbers) != 3 * count or len(texts) != cut + int(etags.sum(dtype=np.int64)):
+        raise _error_cut_short(count, len(raw))
+    url, etag = Strings(texts[:cut], _ends(urls)), Strings(texts[cut:], _ends(etags))
+    if not texts.tobytes().isascii():
+        try:
+            _ = [*url, *etag]
+        except UnicodeDecodeError as error:
+            raise _error_cut_short(count, len(raw)) from error
+    return Locations(url=url, etag=etag, last_modified=times.astype(np.uint32))
+
+
+def _ends(lengths: NDArray[np.uint32]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def _find_boxes(tables: Sequence[ChunkTable]) -> list[tuple[int, ...] | None]:
@@ -424,23 +483,17 @@ def _read_sources(columns: Mapping[str, BinaryColumn], n: NDArray[np.int64]) -> 
         return {"source": source, "targets": Locations.none()}
     _spread(source, columns["sources"], n, "<u4")
     targets, ends = columns["targets"], np.cumsum(n)
-    rows: list[tuple[str, str, int]] = []
+    held, count = list[Locations](), 0
     for block in np.flatnonzero(columns["sources"].there).tolist():
         raw = targets.data[targets.starts[block] : targets.starts[block + 1]].tobytes()
-        found = json.loads(raw or b"[]")
+        found = unpack_targets(raw)
         mine = source[ends[block] - n[block] : ends[block]]
         if int(mine.max(initial=0)) > len(found):
             raise FormatError(
                 "a packed column of the catalog refers to missing targets",
                 rows=int(n[block]),
             )
-        mine[mine > 0] += np.uint32(len(rows))
-        rows += found
-    return {
-        "source": source,
-        "targets": Locations(
-            url=Strings.of(row[0] for row in rows),
-            etag=Strings.of(row[1] for row in rows),
-            last_modified=np.array([row[2] for row in rows], np.uint32),
-        ),
-    }
+        mine[mine > 0] += np.uint32(count)
+        held.append(found)
+        count += len(found)
+    return {"source": source, "targets": Locations.join(held)}

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
-from icevirt.archive.sources import SourceFile
+from icevirt.archive.sources import STORES, SourceFile
 from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
@@ -42,8 +42,15 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.objects.answers import Meta, change
-from icevirt.objects.source import local_file, metadata_of, reach_for, source_file
+from icevirt.objects.source import (
+    is_store,
+    local_file,
+    metadata_of,
+    reach_for,
+    source_file,
+)
 from icevirt.objects.source_access import carrying, in_force
+from icevirt.objects.stores import document_in, store_file
 from icevirt.objects.web_connections import HOSTS
 
 SUFFIXES = (
@@ -56,6 +63,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
 _HDF5, _CLASSIC = b"\x89HDF\r\n\x1a\n", (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _BLOCKS = (512, 1024, 2048)  # bytes, at which HDF5 may begin
 _LOOKED_AT = 10_000  # names in a folder, when one of them may be meant
+_STORE = ".zarr"
 _FEW = 8000  # objects, which one listing returns soon
 _MOST = 2000  # branches of a folder that are worth a listing each
 _NAME = "Name files, directories or globs to build from."
@@ -106,11 +114,16 @@ def list_sources(
                 raise InvalidInputError(what, do="Leave it out.", path=path)
             # size and time as well: some network file systems give one inode number to two files
             identity = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-            file = local_file(file_url(path), path, facts)
             if identity not in identities:
+                file = _local(path, facts)
                 found.setdefault(file.url, file)
             identities.add(identity)
     return tuple(found.values())
+
+
+def _local(path: str, facts: os.stat_result) -> SourceFile:
+    url = file_url(path)
+    return store_file(url) if is_store(url) else local_file(url, path, facts)
 
 
 def is_since(source: str, found: str, since: str) -> bool:
@@ -144,7 +157,9 @@ def find_changes(files: Iterable[SourceFile]) -> dict[str, str]:
     folders: dict[str, list[SourceFile]] = defaultdict(list)
     single = []
     for file in files:
-        if file.url.startswith("file://") and not file.etag:  # else as stores name it
+        if file.is_store:
+            single.append(file)
+        elif file.url.startswith("file://") and not file.etag:  # else as stores name it
             pairs.append((_look(file.url), file))
         elif file.url.startswith(("http://", "https://")) or in_force().way_to(file.url):
             single.append(file)
@@ -200,7 +215,8 @@ def _paths(text: str) -> list[str]:
         ]
     elif is_pattern(text) and not os.path.lexists(path):
         what = "the pattern matches no file"
-        found = list(_matches("/", [segment for segment in path.split("/") if segment]))
+        segments = [segment for segment in path.split("/") if segment]
+        found = list(_matches("/", segments, with_stores=True))
     else:
         return [path]
     if not found:
@@ -270,8 +286,10 @@ def _by_names(path: str) -> list[Any]:
     return [natural(name) for name in path.split("/")]
 
 
-def _matches(folder: str, segments: Sequence[str]) -> Iterator[str]:
+def _matches(folder: str, segments: Sequence[str], *, with_stores: bool = False) -> Iterator[str]:
     """Yield what matches below a directory and is no directory; ``**`` crosses directories.
+
+    A directory that is a Zarr store is the document that stands for it, if these are wanted.
 
     Raises:
         StorageError: A directory cannot be read.
@@ -279,14 +297,16 @@ def _matches(folder: str, segments: Sequence[str]) -> Iterator[str]:
     first, *rest = segments
     if first == "**":
         for each in _folders(folder):
-            yield from _matches(each, rest or ["*"])
+            yield from _matches(each, rest or ["*"], with_stores=with_stores)
         return
     for name, is_folder in _entries(folder, first):
         path = os.path.join(folder, name)
         if rest and is_folder:
-            yield from _matches(path, rest)
+            yield from _matches(path, rest, with_stores=with_stores)
         elif not rest and not is_folder:
             yield path
+        elif not rest and with_stores and is_store(document := metadata_of(path)):
+            yield document
 
 
 def _folders(top: str) -> Iterator[str]:
@@ -357,7 +377,7 @@ def remote_files(
         since: As for `list_sources`. Raises as that does.
     """
     scheme, _, rest = url.partition("://")
-    host, _, key = rest.partition("/")
+    key = rest.partition("/")[2]
     if scheme.lower() in ("http", "https"):
         # a question mark begins a query here, which is refused with its own remedy
         if is_pattern(key.partition("?")[0]) or not key or key.endswith("/"):
@@ -367,30 +387,73 @@ def remote_files(
                 source=url,
             )
         return [_ask(url)]
+    if is_store(key):
+        return [store_file(Address.parse(url).url)]
     if is_pattern(key):
-        what, segments = "the pattern matches no file", key.split("/")
-        # the folders before the first part that is a pattern; names are no folders
-        folder = "/".join(takewhile(lambda name: not is_pattern(name), segments[:-1]))
-        inside = f"{folder}/" if folder else ""
-        every = _below(in_force().bucket(f"{scheme}://{host}/{inside}"), folder, since)
-        found = {path: file for path, file in every.items() if _fits(path.split("/"), segments)}
+        what, found = "the pattern matches no file", _matching(url, key, since)
     else:
         what = "no such file, and no folder with NetCDF or HDF5 files"
-        bucket = in_force().bucket(url)
-        if key and not key.endswith("/"):
-            try:
-                return [_ask(url)]
-            except NotFoundError:  # perhaps a folder
-                pass
-        folder = Address.parse(url).key.strip("/")
-        found = {
-            path: file
-            for path, file in _below(bucket, folder, since).items()
-            if path.lower().endswith(suffixes) and "/." not in f"/{path.removeprefix(folder)}"
-        }
+        found = _named(url, key, suffixes, since)
     if not found:
         raise NothingListedError(what, do="Check the URL.", source=url)
     return [found[key] for key in sorted(found, key=_by_names)]
+
+
+def _matching(url: str, pattern: str, since: str) -> dict[str, SourceFile]:
+    """Return the objects and stores of a bucket that match a pattern, by key."""
+    segments = pattern.split("/")
+    # the folders before the first part that is a pattern; names are no folders
+    folder = "/".join(takewhile(lambda name: not is_pattern(name), segments[:-1]))
+    inside = f"{folder}/" if folder else ""
+    bucket = in_force().bucket(f"{url.removesuffix(pattern)}{inside}")
+    names = [segment for segment in segments if segment]
+    if names[-1].lower().endswith(_STORE) and "**" not in names:
+        begin = f"{folder}/{since}".lstrip("/") if since else ""
+        return _stores(bucket, folder, names[folder.count("/") + bool(folder) :], begin)
+    every = _below(bucket, folder, since)
+    return {path: file for path, file in every.items() if _fits(path.split("/"), segments)}
+
+
+def _named(url: str, key: str, suffixes: tuple[str, ...], since: str) -> dict[str, SourceFile]:
+    """Return the object or store of a URL, or the objects in its folder, by key."""
+    bucket = in_force().bucket(url)
+    if key.rstrip("/").lower().endswith(_STORE) and (document := document_in(url)):
+        return {key: store_file(document)}
+    if key and not key.endswith("/"):
+        try:
+            return {key: _ask(url)}
+        except NotFoundError:  # perhaps a folder
+            pass
+    folder = Address.parse(url).key.strip("/")
+    every = _below(bucket, folder, since)
+    for name in STORES:
+        if (document_of := every.get(f"{folder}/{name}".lstrip("/"))) is not None:
+            return {key: store_file(document_of.url)}
+    return {
+        path: file
+        for path, file in every.items()
+        if path.lower().endswith(suffixes) and "/." not in f"/{path.removeprefix(folder)}"
+    }
+
+
+def _stores(bucket: Bucket, folder: str, names: Sequence[str], begin: str) -> dict[str, SourceFile]:
+    """Return the Zarr stores below a folder whose paths match, one listing a level."""
+    first, *rest = names
+    objects, folders = _level(bucket, folder)
+    found: dict[str, SourceFile] = {}
+    if not rest:
+        found |= {p: file for p, file in objects.items() if _fits_name(p.rpartition("/")[2], first)}
+    for each in map(str, folders):
+        inside = each.strip("/")
+        if not _fits_name(inside.rpartition("/")[2], first):
+            continue
+        if rest:
+            found |= _stores(bucket, inside, rest, begin)
+        elif inside >= begin and (
+            document := document_in(bucket.address._replace(key=f"{inside}/").url)
+        ):
+            found[inside] = store_file(document)
+    return found
 
 
 def _fits(names: Sequence[str], segments: Sequence[str]) -> bool:
@@ -416,7 +479,7 @@ def _ask(url: str) -> SourceFile:
 
 def _ask_again(url: str) -> SourceFile | None:
     try:
-        return _ask(url)
+        return store_file(url) if is_store(url) else _ask(url)
     except (NotFoundError, ScanError):
         return None
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.sources import STORES
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.dates import (
@@ -262,12 +263,24 @@ def _values(texts: Column, kind: str) -> NDArray[Any]:
 
 
 def readable_paths(urls: Sequence[str] | Strings) -> Strings | Sequence[str]:
-    """Return what patterns describe: paths as people write them, without a query."""
+    """Return what patterns describe: paths as people write them, without a query.
+
+    Of a store it is the path of its folder.
+    """
     column = urls if isinstance(urls, Strings) else Strings.of(urls)
+    if any(column[row].endswith(_STORES) for row in range(min(len(column), 1))):
+        column = Strings.of([_without_document(url) for url in column])
     if not np.isin(column.data, np.frombuffer(b"%?#", np.uint8)).any():
         return column
     schemes = ("file://", "http://", "https://")
     return [unquote(urlsplit(url).path) if url.startswith(schemes) else url for url in column]
+
+
+_STORES = tuple(f"/{name}" for name in STORES)
+
+
+def _without_document(url: str) -> str:
+    return url.rpartition("/")[0] if url.endswith(_STORES) else url
 
 
 # -- dates in regular expressions ----------------------------------------------------------------

@@ -72,6 +72,7 @@ from icevirt.tasks.verify.references import (
     bounds,
     box_at,
     box_of,
+    by_store,
     choose,
     covers,
     describe_box,
@@ -481,11 +482,13 @@ def compare_values(task: VerifyTask) -> Checked:
     """
     session = task.session()
     users = users_of(session.snapshot.arrays(), task.manifests)
-    chosen = [
-        (url, wanted)
-        for (key, own), rows in zip(users.items(), task.rows, strict=True)
-        for url, wanted in choose(session, key, rows, own).items()
-    ]
+    authorizer = Authorizer(session.config.virtual_chunk_containers, task.access)
+    with grant_access(_access_of(task, session)):
+        chosen = [
+            each
+            for (key, own), rows in zip(users.items(), task.rows, strict=True)
+            for each in by_store(choose(session, key, rows, own), authorizer).items()
+        ]
     if isinstance(task.repo, MemoryStorage):
         with grant_access(_access_of(task, session)), any_grid():
             return total(_compare_file(session, task, url, wanted) for url, wanted in chosen)

@@ -37,6 +37,7 @@ from icevirt.objects.authorize import Authorizer
 from icevirt.objects.fetch import read
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.objects.source_lists.listing import find_changes
+from icevirt.objects.stores import document_of_chunk, may_be_chunk
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
@@ -57,6 +58,7 @@ class ChunkToCompare:
     offset: int
     length: int
     file: tuple[str, Checksum]  # URL as the reference has it, and what the scan saw
+    object: str = ""  # URL of the chunk, where it is an object of a store that is one file
 
 
 def choose(
@@ -91,6 +93,29 @@ def choose(
     return chosen
 
 
+def by_store(
+    chosen: Mapping[str, Sequence[ChunkToCompare]], authorizer: Authorizer
+) -> dict[str, list[ChunkToCompare]]:
+    """Return references by the file that is scanned: those into objects of a store by the store."""
+
+    def may_look(url: str) -> bool:
+        with suppress(IcevirtError):
+            authorizer.grant(url)
+            return True
+        return False
+
+    known: dict[str, str | None] = {}  # documents of stores by folders of chunks
+    found: dict[str, list[ChunkToCompare]] = {}
+    for url, wanted in chosen.items():
+        folder = url.rpartition("/")[0]
+        if may_be_chunk(url) and folder not in known:
+            known[folder] = document_of_chunk(url, may_look)
+        document = known.get(folder)
+        mine = [replace(each, object=url) for each in wanted] if document else wanted
+        found.setdefault(document or url, []).extend(mine)
+    return found
+
+
 def file_of(table: ChunkTable, number: int) -> tuple[str, Checksum]:
     """Return a location of a table, and what it was when it was scanned."""
     places = table.locations
@@ -121,6 +146,10 @@ def row_of(wanted: ChunkToCompare, array: ScannedArray) -> int | None:
         & (table.offset == wanted.offset)
         & (table.length == wanted.length)
     )
+    if wanted.object and len(at):
+        held = table.locations.url[table.source[at]]
+        at = at[held.lengths == len(wanted.object.encode())]
+        at = at[table.locations.url[table.source[at]].begin_with(wanted.object.encode())]
     return int(at[0]) if len(at) else None
 
 
@@ -198,7 +227,7 @@ def bounds(held: StoredArray) -> list[NDArray[np.int64]]:
     try:
         return [
             np.minimum(np.arange(-(-length // edge) + 1) * edge, length)
-            for length, edge in zip(held.shape, held.zarr.chunks, strict=True)
+            for length, edge in zip(held.shape, held.zarr.shards or held.zarr.chunks, strict=True)
         ]
     except NotImplementedError:  # their lengths differ
         return [np.cumsum([0, *sizes]) for sizes in held.zarr.read_chunk_sizes]

@@ -172,7 +172,7 @@ def array_of(path: str, node: Described, context: ScanContext) -> GivenArray:
             "decoded values are float64 and differ after the seventh digit",
         )
     try:
-        return _of_v3(path, node.array or {}, node) if node.v3 else _of_v2(path, node, context)
+        return _of_v3(path, node.array or {}, node) if node.v3 else array_v2(path, node, context)
     except NoEquivalentError as error:
         raise UnsupportedError(
             f"an array that zarr cannot read: {error}",
@@ -185,7 +185,13 @@ def array_of(path: str, node: Described, context: ScanContext) -> GivenArray:
         raise damage_error(url, variable=path, cause=f"metadata: {cause}") from error
 
 
-def _of_v2(path: str, node: Described, context: ScanContext) -> GivenArray:
+def array_v2(path: str, node: Described, context: ScanContext) -> GivenArray:
+    """Return the array that a .zarray and its attributes describe.
+
+    Raises:
+        NoEquivalentError: Zarr v3 cannot say it.
+        KeyError, TypeError, ValueError: It is no such document.
+    """
     document = node.array or {}
     if document.get("zarr_format", 2) != 2:
         raise NoEquivalentError(f"zarr_format {document['zarr_format']!r}")
@@ -307,7 +313,7 @@ class KerchunkScanner:
         context = ScanContext.of(source, options)
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             nodes, read = _open(source, options, context, elsewhere)
-            _tell_renamed(nodes, options.group, context)
+            tell_renamed(nodes, options.group, context)
             groups = tuple(
                 ScannedGroup(path=path, attributes=Attributes.of(node.attributes))
                 for path, node in nodes.items()
@@ -315,7 +321,7 @@ class KerchunkScanner:
             )
             context.equal = options.equal_in_files(
                 (
-                    (path, _names(node), node.attributes)
+                    (path, names_of(node), node.attributes)
                     for path, node in nodes.items()
                     if node.array is not None
                 ),
@@ -332,7 +338,7 @@ class KerchunkScanner:
         return context.describe(self, groups, arrays)
 
 
-def _names(node: Described) -> tuple[str, ...]:
+def names_of(node: Described) -> tuple[str, ...]:
     """Return the dimensions that a document names, without anything that is no name."""
     held = (node.array or {}).get("dimension_names") or node.attributes.get("_ARRAY_DIMENSIONS")
     return tuple(name for name in held if isinstance(name, str)) if isinstance(held, list) else ()
@@ -359,7 +365,8 @@ def _open(
     return describe_nodes(references_of(held, url), options.group, url), read_json
 
 
-def _tell_renamed(nodes: dict[str, Described], group: str, context: ScanContext) -> None:
+def tell_renamed(nodes: dict[str, Described], group: str, context: ScanContext) -> None:
+    """Name the nodes whose keys are no valid paths in Zarr v3."""
     for path, node in nodes.items():
         if f"{group.rstrip('/')}{path}".strip("/") != node.folder:
             message = f"the key {node.folder!r} is not a valid node path in Zarr"

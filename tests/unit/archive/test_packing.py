@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.blocks.cutting import join
-from icevirt.archive.blocks.packing import PackedBlocks, pack, unpack, unpack_all
+from icevirt.archive.blocks.packing import PackedBlocks, pack, pack_targets, unpack, unpack_all
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable, Locations
 
@@ -145,7 +145,7 @@ def test_references_into_other_files_keep_their_targets():
         together, join([unpack(each) for each in (blocks[0], pack([9], [inside]), blocks[1])])
     )
     with pytest.raises(FormatError, match="targets"):
-        unpack(replace(pack([5], [outside], ["file:///a.nc"]), targets=b"[]"))
+        unpack(replace(pack([5], [outside], ["file:///a.nc"]), targets=pack_targets(Locations.none())))
 
 
 SHORTER = {

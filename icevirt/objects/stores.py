@@ -1,0 +1,424 @@
+"""List the objects of a Zarr store and open it as one source: local folders, and buckets.
+
+A store is known by its first metadata document, which stands for it in lists of files. Its checksum
+is the digest of a listing in pages: no object of it is asked for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Never
+from urllib.parse import quote, unquote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.sources import STORES, SourceFile
+from icevirt.archive.store_objects import StoreObjects
+from icevirt.connect.library import obstore
+from icevirt.connect.retry import on_store
+from icevirt.connect.stores import Bucket
+from icevirt.connect.urls import SAFE, Address, local_path
+from icevirt.errors import (
+    NotFoundError,
+    ScanError,
+    StaleReferenceError,
+    StorageError,
+    UnsupportedError,
+)
+from icevirt.model.chunks import END_SECOND, Locations
+from icevirt.model.strings import Strings
+from icevirt.objects.answers import change, is_weak
+from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource
+from icevirt.objects.source_access import carrying, in_force
+from icevirt.objects.web_connections import HOSTS
+
+_PAGE = 1 << 14  # objects that are made columns together
+_FEW = 20_000  # objects of a bucket, which one listing returns soon
+_MOST = 2000  # branches of a store that are worth a listing each
+_SECOND = 1_000_000_000
+_CHUNK = re.compile(r"c|(?:c\.)?[0-9]+(?:\.[0-9]+)*")
+_ODD = re.compile(rb"[^A-Za-z0-9._/~-]")  # in a key: perhaps it is spelled otherwise in a URL
+
+
+def folder_of(url: str) -> str:
+    """Return the folder of an object, with a slash."""
+    return url.rpartition("/")[0] + "/"
+
+
+def list_store(url: str) -> StoreObjects:
+    """List all objects of a store.
+
+    Args:
+        url: Of the document that stands for it.
+
+    Raises:
+        NotFoundError: There is no such folder.
+        StaleReferenceError: It is written to meanwhile.
+        StorageError: It cannot be listed.
+        UnsupportedError: A web server has it, or it holds symbolic links.
+    """
+    if url.startswith("file://"):
+        pages = map(_page, _walk(os.path.dirname(local_path(url))))
+        return StoreObjects.join([*pages])
+    if url.startswith(("http://", "https://")):
+        raise UnsupportedError(
+            "a Zarr store on a web server cannot be listed",
+            do="Name it by the URL of its bucket, like s3://bucket/x.zarr, or copy it.",
+            file=url,
+        )
+    return _list_bucket(in_force().bucket(url), Address.parse(url).key.rpartition("/")[0])
+
+
+def store_file(url: str) -> SourceFile:
+    """Return a store as a file. Raises as `list_store` does."""
+    found = list_store(url)
+    file = found.describe(url)
+    _latest[:] = [(file, found)]
+    return file
+
+
+_latest: list[tuple[SourceFile, StoreObjects]] = []
+"""The last listing, which a scan in the same process takes over if it was made for it."""
+
+
+class StoreSource(OpenedSource):
+    """A store, opened: its objects as one listing found them. Bytes are those of its document.
+
+    Raises:
+        NotFoundError: There is none.
+        StorageError: It cannot be read.
+        UnsupportedError: It cannot be listed.
+    """
+
+    def __init__(self, document: OpenedSource) -> None:
+        self._document = document
+        self.url = document.file.url
+
+    def expect(self, listed: SourceFile) -> None:
+        """Take over the listing that made this file, where this process has it."""
+        mine = [found for file, found in _latest if file == listed]
+        if mine:
+            _latest.clear()
+            vars(self)["objects"] = mine[0]
+
+    @cached_property
+    def objects(self) -> StoreObjects:
+        """All objects of the store."""
+        return list_store(self.url)
+
+    @cached_property
+    def file(self) -> SourceFile:  # type: ignore[override]  # found when it is asked for
+        """The store as a file."""
+        return self.objects.describe(self.url)
+
+    @property
+    def local_path(self) -> str | None:
+        """The path of the document, None on a server."""
+        return self._document.local_path
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes of the document."""
+        return self._document.read(offset, length)
+
+    def read_objects(self, rows: Sequence[int]) -> list[bytes]:
+        """Return the bytes of some objects, those of servers read side by side.
+
+        Raises:
+            StaleReferenceError: One changed since it was listed.
+            StorageError: It cannot be read.
+        """
+        urls = self.locations(np.array(rows, np.int64)).url
+        works = [
+            partial(_read, url, self._listed(row, url)) for url, row in zip(urls, rows, strict=True)
+        ]
+        if self.local_path is not None:
+            return [work() for work in works]
+        host = "/".join(self.url.split("/")[:3])
+        waiting = [HOSTS.submit(host, carrying(work)) for work in works]
+        self.requests += len(works)
+        return [each.result() for each in waiting]
+
+    def read_url(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of an object. Raises as `read_objects` does."""
+        key = unquote(url.removeprefix(folder_of(self.url)))
+        held, raw = self.objects.keys, key.encode()
+        rows = np.flatnonzero(held.lengths == len(raw))
+        rows = rows[held.begin_with(raw, rows)]
+        if not len(rows):
+            raise NotFoundError("no such object in the store", do="Scan it again.", file=url)
+        return _read(url, self._listed(int(rows[0]), url), offset, length)
+
+    def open_zarr(self) -> Any:
+        """Return the store as zarr-python reads it, to compare values."""
+        from zarr.storage import LocalStore, ObjectStore, StorePath
+
+        if self.local_path is not None:
+            return LocalStore(os.path.dirname(self.local_path), read_only=True)
+        bucket = in_force().bucket(self.url)
+        store = ObjectStore(bucket.store(), read_only=True)
+        return StorePath(store, Address.parse(self.url).key.rpartition("/")[0])
+
+    def _listed(self, row: int, url: str) -> SourceFile:
+        held = self.objects
+        return SourceFile(
+            url=url,
+            size=int(held.sizes[row]),
+            etag=held.etags[row],
+            last_modified=int(held.times[row]),
+        )
+
+    def locations(self, rows: NDArray[np.integer]) -> Locations:
+        """Return some objects as locations of references."""
+        held = self.objects
+        seconds = -(-held.times[rows] // _SECOND)  # rounded up, as those of files
+        return Locations(
+            url=_urls_of(folder_of(self.url), held.keys[rows.astype(np.int64)]),
+            etag=held.etags[rows.astype(np.int64)],
+            last_modified=seconds.astype(np.uint32),
+        )
+
+    def check_unchanged(self) -> None:
+        """Compare the document only: a build lists the store once more before its commit.
+
+        Raises:
+            StaleReferenceError: It changed.
+        """
+        self._document.check_unchanged()
+
+    def close(self) -> None:
+        """Close the document."""
+        self._document.close()
+
+
+def may_be_chunk(url: str) -> bool:
+    """Say whether the name of an object is that of a chunk of a Zarr store."""
+    return _CHUNK.fullmatch(url.rpartition("/")[2]) is not None
+
+
+def document_of_chunk(url: str, may_look: Callable[[str], bool]) -> str | None:
+    """Return the document of the store that holds an object, looking upwards; None for none.
+
+    Args:
+        url: Of the object.
+        may_look: Says whether an object may be looked for.
+    """
+    found = None
+    folder = folder_of(url)
+    while may_look(folder + STORES[0]):
+        document = document_in(folder)
+        if found is not None and document is None:
+            break
+        found = document or found
+        folder = folder_of(folder.rstrip("/"))
+    return found
+
+
+def document_in(folder: str) -> str | None:
+    """Return the document that stands for the store in a folder, None where it is none."""
+    folder = folder.rstrip("/") + "/"
+    for name in STORES:
+        if folder.startswith("file://"):
+            if os.path.isfile(local_path(folder + name)):
+                return folder + name
+            continue
+        try:
+            RemoteSource(folder + name).close()
+        except NotFoundError:
+            continue
+        return folder + name
+    return None
+
+
+def _read(url: str, listed: SourceFile, offset: int = 0, length: int = -1) -> bytes:
+    remote = not url.startswith("file://")
+    with RemoteSource(url) if remote else LocalSource(local_path(url)) as source:
+        if (how := change(source.file, listed)) is not None:
+            raise _written_meanwhile(url, how)
+        return source.read(offset, listed.size if length < 0 else length)
+
+
+def _written_meanwhile(url: str, how: str) -> StaleReferenceError:
+    return StaleReferenceError(
+        "a store is written to while it is scanned",
+        do="Scan it again when it no longer changes.",
+        file=url,
+        cause=how,
+    )
+
+
+def _urls_of(folder: str, keys: Strings) -> Strings:
+    prefix = np.frombuffer(folder.encode(), np.uint8)
+    pages = []
+    for low in range(0, len(keys), _PAGE):
+        page = keys[np.arange(low, min(low + _PAGE, len(keys)))]
+        raw = page.data.tobytes()
+        if _ODD.search(raw):  # seldom
+            pages.append(Strings.of([folder + quote(key, safe=SAFE) for key in page]))
+            continue
+        size = len(prefix)
+        starts = page.starts + size * np.arange(len(page) + 1)
+        data = np.empty(int(starts[-1]), np.uint8)
+        is_prefix = np.zeros(len(data), np.bool_)
+        is_prefix[starts[:-1, None] + np.arange(size)] = True
+        data[is_prefix] = np.tile(prefix, len(page))
+        data[~is_prefix] = page.data
+        pages.append(Strings(data, starts))
+    return Strings.join(pages) if pages else Strings.empty(0)
+
+
+# -- folders of this machine -----------------------------------------------------------------------
+
+type _Rows = tuple[list[str], list[int], list[int]]
+
+
+def _page(rows: _Rows) -> StoreObjects:
+    keys, sizes, times = rows
+    held = np.array(times, np.int64)
+    if len(held) and int(held.max()) >= (END_SECOND - 1) * _SECOND:
+        row = int(np.argmax(held))
+        raise StorageError(
+            "the modification time of an object cannot be stored: it is of 2106 or later",
+            do="Set it to now with touch.",
+            object=keys[row],
+        )
+    return StoreObjects(
+        keys=Strings.of(keys),
+        sizes=np.array(sizes, np.int64),
+        etags=Strings.empty(len(keys)),
+        times=np.maximum(held, 1),
+    )
+
+
+def _walk(top: str) -> Iterator[_Rows]:
+    """Yield files below a folder in pages: those below a folder of it follow one another."""
+    keys, sizes, times = list[str](), list[int](), list[int]()
+    waiting = [_entries(top, top)]
+    prefixes = [""]
+    while waiting:
+        prefix = prefixes[-1]
+        for entry in waiting[-1]:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(_entries(entry.path, top))
+                prefixes.append(f"{prefix}{entry.name}/")
+                break
+            if entry.is_symlink():
+                _refuse_link(entry.path)
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError as error:
+                raise _written_meanwhile(entry.path, "an object is gone") from error
+            keys.append(prefix + entry.name)
+            sizes.append(status.st_size)
+            times.append(status.st_mtime_ns)
+            if len(keys) >= _PAGE:
+                yield keys, sizes, times
+                keys, sizes, times = [], [], []
+        else:
+            waiting.pop()
+            prefixes.pop()
+    if keys:
+        yield keys, sizes, times
+
+
+def _entries(folder: str, top: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return iter(sorted(entries, key=_name_of))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if folder != top:
+            raise _written_meanwhile(folder, "a folder is gone") from error
+        raise NotFoundError("no such store", do="Check the path.", source=folder) from error
+    except OSError as error:
+        raise StorageError(
+            "a store cannot be listed",
+            do="Check its permissions.",
+            path=folder,
+            cause=error.strerror,
+        ) from error
+
+
+def _name_of(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def _refuse_link(path: str) -> Never:
+    raise UnsupportedError(
+        "a store that holds symbolic links",
+        do="Copy it with the files that they lead to: cp -rL.",
+        file=path,
+    )
+
+
+# -- buckets ---------------------------------------------------------------------------------------
+
+
+def _list_bucket(bucket: Bucket, folder: str) -> StoreObjects:
+    found = _flat(bucket, folder, folder, most=_FEW)
+    if found is None:
+        found = _side_by_side(bucket, folder)
+    if not len(found):
+        url = bucket.address._replace(key=folder).url
+        raise NotFoundError("no such store", do="Check the URL.", source=url)
+    return found
+
+
+def _side_by_side(bucket: Bucket, folder: str) -> StoreObjects:
+    """List the branches of a store at once: a listing is a chain of requests."""
+
+    def level(store: Any) -> Any:
+        return obstore().list_with_delimiter(store, prefix=folder or None)
+
+    found = on_store(bucket, bucket.address._replace(key=folder).url, level)
+    branches = sorted(found["common_prefixes"])
+    if len(branches) > _MOST:
+        return _flat(bucket, folder, folder) or StoreObjects.join([])
+    own = _columns(bucket, sorted(found["objects"], key=lambda each: each["path"]), folder)
+    listings = [
+        HOSTS.submit(bucket.url, carrying(partial(_flat, bucket, each.rstrip("/"), folder)))
+        for each in branches
+    ]
+    found_below = (each.result() for each in listings)
+    return StoreObjects.join([own, *(each for each in found_below if each is not None)])
+
+
+def _flat(bucket: Bucket, folder: str, top: str, *, most: int | None = None) -> StoreObjects | None:
+    """Return all objects below a folder, None where there are ``most`` or more."""
+
+    def read(store: Any) -> StoreObjects | None:
+        pages, count = [], 0
+        for page in obstore().list(store, prefix=folder or None, chunk_size=1000):
+            pages.append(_columns(bucket, page, top))
+            count += len(page)
+            if most is not None and count >= most:
+                return None
+        return StoreObjects.join(pages)
+
+    return on_store(bucket, bucket.address._replace(key=folder).url, read)
+
+
+def _columns(bucket: Bucket, page: Sequence[Mapping[str, Any]], top: str) -> StoreObjects:
+    cut = len(f"{top}/") if top else 0
+    keys = [each["path"][cut:] for each in page]
+    etags = [each["e_tag"] or "" for each in page]
+    times = [int(each["last_modified"].timestamp()) * _SECOND for each in page]
+    if weak := [
+        key
+        for key, etag, time in zip(keys, etags, times, strict=True)
+        if not time and (not etag or is_weak(etag))
+    ]:
+        raise ScanError(
+            "the server sends neither a strong etag nor a modification time, so changes of the "
+            "store would go unnoticed",
+            do="Copy it to a server that does, or to local disk.",
+            file=bucket.address._replace(key=f"{top}/{weak[0]}").url,
+        )
+    return StoreObjects(
+        keys=Strings.of(keys),
+        sizes=np.array([each["size"] for each in page], np.int64),
+        etags=Strings.of(["" if is_weak(etag) else etag for etag in etags]),
+        times=np.array(times, np.int64),
+    )

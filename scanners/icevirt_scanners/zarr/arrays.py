@@ -1,0 +1,232 @@
+"""Make arrays of a store: metadata in terms of v3, and a reference for each chunk that is there."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import UnsupportedError
+from icevirt.model.attributes import FILL
+from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.model.strings import Strings
+from icevirt.model.zarr_v2 import NoEquivalentError
+from icevirt.scan.contract import StoreByteSource
+from icevirt_scanners.context import LEAVE_OUT, ScanContext
+from icevirt_scanners.given import GivenArray, size_of_chunks, with_facts
+from icevirt_scanners.kerchunk.scanner import Described, array_v2, regular_array
+from icevirt_scanners.zarr.chunk_keys import ChunkKeys
+from icevirt_scanners.zarr.documents import damaged
+
+_AHEAD = 64 << 20  # bytes of small arrays that are read at once
+_LAST_CHUNK = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An array, and the rows of the store's objects that belong to it."""
+
+    array: ScannedArray
+    chunks: NDArray[np.int64]  # rows
+    outside: NDArray[np.int64]  # rows of chunks behind the end of the array
+
+
+def scan_array(path: str, node: Described, within: tuple[int, int], context: ScanContext) -> Found:
+    """Describe an array.
+
+    Args:
+        path: Of the array.
+        node: Its documents.
+        within: The first row of the store's objects below it, and the one behind the last.
+        context: Of the scan.
+
+    Raises:
+        ScanError: Its metadata or a chunk is damaged.
+        UnsupportedError: Zarr v3 has no words for it, or zarr does not know its codecs.
+    """
+    source: Any = context.source
+    url = source.file.url
+    document = node.array or {}
+    try:
+        if node.v3:
+            given, keys = _of_v3(path, node), ChunkKeys.of_v3(document)
+        else:
+            given, keys = array_v2(path, node, context), ChunkKeys.of_v2(document)
+        _check_readable(given.scanned)
+    except NoEquivalentError as error:
+        raise UnsupportedError(
+            f"a Zarr array that readers of Icechunk cannot read: {error}",
+            do=LEAVE_OUT,
+            file=url,
+            variable=path,
+            cause=str(error),
+        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise damaged(url, variable=path, cause=f"metadata: {cause}") from error
+    found = _with_chunks(given, node.folder, keys, within, source)
+    array = with_facts(found.array, given.dtype, context, Reading(source, found.chunks))
+    return replace(found, array=array)
+
+
+def _of_v3(path: str, node: Described) -> GivenArray:
+    document = node.array or {}
+    grid = document["chunk_grid"]
+    if grid["name"] != "regular":
+        raise NoEquivalentError(f"the chunk grid {grid['name']!r}")
+    dtype = _dtype_of(_text(document["data_type"]))
+    attributes = dict(node.attributes)
+    fill = attributes.get(FILL)
+    if isinstance(fill, str) and dtype.kind == "f":  # as xarray spells it
+        attributes[FILL] = _float_of(fill, dtype)
+    return regular_array(path, document, dtype, attributes)
+
+
+def _float_of(text: str, dtype: np.dtype[Any]) -> Any:
+    try:
+        return np.frombuffer(base64.standard_b64decode(text), "<f8")[0].astype(dtype)
+    except ValueError:
+        return text
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+@lru_cache(1024)
+def _dtype_of(data_type: str) -> np.dtype[Any]:
+    """Return the dtype of values in memory; object for texts of any length."""
+    from zarr.dtype import parse_dtype
+
+    try:
+        dtype: np.dtype[Any] = parse_dtype(json.loads(data_type), zarr_format=3).to_native_dtype()
+    except (ValueError, TypeError, KeyError) as error:
+        raise NoEquivalentError(f"the data type {data_type}") from error
+    if dtype.names is not None:
+        raise NoEquivalentError(f"the compound data type {data_type}")
+    return np.dtype(object) if dtype.kind in "OT" else dtype.newbyteorder("=")
+
+
+def _check_readable(array: ScannedArray) -> None:
+    """Let zarr read the metadata: it knows its codecs, or names the one that it does not."""
+    rank = len(array.shape)
+    _check_codecs(
+        _text(array.data_type),
+        _text(array.codecs),
+        _text(array.fill_value),
+        array.chunk_shape,
+        rank,
+    )
+
+
+@lru_cache(4096)
+def _check_codecs(
+    data_type: str, codecs: str, fill: str, chunks: tuple[int, ...], rank: int
+) -> None:
+    from zarr.core.metadata import ArrayV3Metadata
+
+    document: Mapping[str, Any] = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": chunks,
+        "data_type": json.loads(data_type),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": json.loads(fill),
+        "codecs": json.loads(codecs),
+        "attributes": {},
+        "dimension_names": [None] * rank,
+    }
+    try:
+        ArrayV3Metadata.from_dict(dict(document))
+    except Exception as error:  # whatever its codecs raise
+        raise NoEquivalentError(f"{type(error).__name__}: {error}") from error
+
+
+def _with_chunks(
+    given: GivenArray,
+    folder: str,
+    keys: ChunkKeys,
+    within: tuple[int, int],
+    source: StoreByteSource,
+) -> Found:
+    """Return the array with a reference for each chunk that is there, all of them checked."""
+    low, high = within
+    objects, ndim = source.objects, len(given.grid)
+    rows, index = keys.read(_below(objects.keys, low, high, folder), ndim)
+    rows += low
+    inside = (index < np.array(given.grid, np.int64)).all(axis=1)
+    chunks, index = rows[inside], index[inside]
+    url, path = source.file.url, given.scanned.path
+    if int(index.max(initial=0)) > _LAST_CHUNK:
+        raise damaged(url, variable=path, cause="more chunks than Icechunk can number")
+    sizes = objects.sizes[chunks]
+    expected = None
+    if not given.dtype.hasobject:
+        expected = size_of_chunks(given.scanned, given.dtype.itemsize)
+    wrong = sizes == 0 if expected is None else sizes != expected
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise damaged(
+            url,
+            variable=path,
+            cause="a chunk of another length than its array has",
+            chunk=objects.keys[int(chunks[row])],
+            length=int(sizes[row]),
+            **({} if expected is None else {"expected": expected}),
+        )
+    order = np.lexsort(index.T[::-1]) if ndim else np.arange(len(chunks))
+    table = ChunkTable.virtual(
+        index=index[order],
+        offset=np.zeros(len(chunks), np.int64),
+        length=sizes[order],
+        locations=source.locations(chunks[order]) if len(chunks) else Locations.none(),
+        source=np.arange(len(chunks)),
+    )
+    return Found(replace(given.scanned, references=table), chunks, rows[~inside])
+
+
+def _below(keys: Strings, low: int, high: int, folder: str) -> Strings:
+    """Return the keys of rows below a folder, without it."""
+    size = len(folder.encode()) + 1 if folder else 0
+    starts = keys.starts[low : high + 1]
+    data = keys.data[starts[0] : starts[-1]]
+    if not size:
+        return Strings(data, starts - starts[0])
+    kept = np.ones(len(data), np.bool_)
+    begins = starts[:-1] - starts[0]
+    for at in range(size):
+        kept[begins + at] = False
+    return Strings(data[kept], starts - starts[0] - size * np.arange(len(starts)))
+
+
+class Reading:
+    """Reads the chunks of one array; those of a small one at once."""
+
+    def __init__(self, source: StoreByteSource, rows: NDArray[np.int64]) -> None:
+        self._source, self._rows = source, rows
+        self._held: dict[str, bytes] | None = None
+
+    def readable(self, locations: Locations) -> bool:
+        """Say that all can be read."""
+        return len(locations) == len(self._rows)
+
+    def read(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of a chunk."""
+        if self._held is None:
+            self._held = {}
+            if int(self._source.objects.sizes[self._rows].sum()) <= _AHEAD:
+                urls = self._source.locations(self._rows).url
+                bodies = self._source.read_objects(self._rows.tolist())
+                self._held = dict(zip(urls, bodies, strict=True))
+        held = self._held.get(url)
+        if held is None:
+            return self._source.read_url(url, offset, length)
+        return held[offset : offset + length]

@@ -1,0 +1,188 @@
+"""Scan a Zarr store of v2 or v3: each chunk that is there is an object of its own.
+
+Shards stay whole, with their codec. What is no chunk and no metadata is named; chunks whose array
+has lost its metadata are an error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.archive.schema import ScannedGroup
+from icevirt.errors import ScanError, UnsupportedError
+from icevirt.model import paths
+from icevirt.model.attributes import Attributes
+from icevirt.planning.combine.hints import is_named
+from icevirt.scan.contract import ByteSource, ScannerOptions, StoreByteSource
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of, tell_renamed
+from icevirt_scanners.zarr.arrays import scan_array
+from icevirt_scanners.zarr.documents import (
+    V2,
+    V3,
+    damaged,
+    first_keys,
+    read_metadata,
+    refuse_extensions,
+)
+
+_CHUNK = re.compile(r"(?:^|/)(?:c[./])?[0-9]+(?:[./][0-9]+)*$")
+_LOOKED_AT = 1000  # objects that belong to nothing
+
+
+class ZarrScanner:
+    """Describes Zarr stores."""
+
+    name = "zarr"
+    version = "1"
+    reads_stores = True
+
+    def accepts(self, head: bytes) -> bool:  # noqa: ARG002
+        """Say no: stores are known by the document that stands for them."""
+        return False
+
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
+        """Describe the store.
+
+        Raises:
+            ScanError: It is damaged, partly deleted, or was written to meanwhile.
+            UnsupportedError: It holds an array that readers of Icechunk cannot read.
+        """
+        store = _as_store(source)
+        url, context = source.file.url, ScanContext.of(source, options)
+        metadata = read_metadata(store)
+        if (
+            V2[0] in metadata.documents
+            or metadata.documents.get(V3, {}).get("node_type") == "array"
+        ):
+            raise UnsupportedError(
+                "the root of a Zarr store is an array, which has no name",
+                do="Name the group that holds it, or put it into a group.",
+                file=url,
+            )
+        nodes = describe_nodes(metadata.documents, options.group, url)
+        tell_renamed(nodes, options.group, context)
+        arrays = {path: node for path, node in nodes.items() if node.array is not None}
+        groups = tuple(
+            ScannedGroup(path=path, attributes=Attributes.of(node.attributes))
+            for path, node in nodes.items()
+            if node.array is None
+        )
+        context.equal = options.equal_in_files(
+            ((path, names_of(node), node.attributes) for path, node in arrays.items()),
+            ((path, node.attributes) for path, node in nodes.items() if node.array is None),
+        )
+        known = np.zeros(len(store.objects), np.bool_)
+        known[list(metadata.rows.values())] = True
+        owned = np.zeros(len(store.objects), np.bool_)
+        document = V3 if metadata.is_v3 else V2[0]
+        outside: list[str] = []
+
+        def make(path: str, node: Described) -> ScannedArray:
+            key = f"{node.folder}/{document}"
+            if metadata.is_v3:
+                refuse_extensions({key: node.array or {}}, url)
+            within = store.objects.find(node.folder, metadata.rows[key])
+            found = scan_array(path, node, within, context)
+            owned[slice(*within)] = True
+            known[found.chunks] = known[found.outside] = True
+            outside.extend(first_keys(store.objects.keys[row] for row in found.outside.tolist()))
+            return found.array
+
+        scanned = context.arrays(arrays.items(), make)
+        for path in context.left_out:  # what belongs to others is not looked at
+            if path in arrays:
+                key = f"{arrays[path].folder}/{document}"
+                known[slice(*store.objects.find(arrays[path].folder, metadata.rows[key]))] = True
+        _tell_foreign(store, context, ~known, owned)
+        if outside:
+            context.warn(
+                paths.ROOT,
+                "chunks-outside",
+                f"chunks behind the end of their array are left out: {', '.join(outside[:5])}",
+            )
+        return context.describe(self, groups, scanned)
+
+    def read_values(
+        self, source: ByteSource, path: str, region: tuple[slice, ...]
+    ) -> np.ndarray[Any, Any]:
+        """Return the undecoded values of a box, by zarr-python.
+
+        Raises:
+            ScanError: zarr-python cannot read them.
+        """
+        import zarr
+
+        store = _as_store(source)
+        try:
+            array = zarr.open_array(store.open_zarr(), path=path.strip("/"), mode="r")
+            values: Any = array[region]
+        except Exception as error:
+            raise ScanError(
+                "zarr-python cannot read the variable",
+                do="Leave it out.",
+                file=source.file.url,
+                variable=path,
+                cause=f"{type(error).__name__}: {error}",
+            ) from error
+        return np.asarray(values)
+
+
+def _as_store(source: ByteSource) -> StoreByteSource:
+    if isinstance(source, StoreByteSource):
+        return source
+    raise ScanError(
+        "this is no Zarr store",
+        do="Name the folder that holds its zarr.json or .zgroup.",
+        file=source.file.url,
+    )
+
+
+def _tell_foreign(
+    store: StoreByteSource,
+    context: ScanContext,
+    foreign: NDArray[np.bool_],
+    owned: NDArray[np.bool_],
+) -> None:
+    """Name objects that are neither chunks nor metadata.
+
+    Raises:
+        ScanError: Chunks have no array: its metadata was deleted.
+    """
+    group = paths.canonical(context.options.group).strip("/")
+    keys = store.objects.keys
+    if group:
+        foreign = foreign & keys.begin_with(f"{group}/".encode())
+    lost = np.flatnonzero(foreign & ~owned)[:_LOOKED_AT]
+    orphans = [key for key in keys[lost] if _CHUNK.search(key)]
+    dropped = {key: _dropped_by(key, group, context.options) for key in orphans}
+    context.left_out += sorted({path for path in dropped.values() if path})
+    orphans = [key for key, path in dropped.items() if not path]
+    if orphans:
+        raise damaged(
+            store.file.url,
+            cause="chunks without the metadata of their array: the store is partly deleted",
+            objects=first_keys(orphans),
+        )
+    count = int(foreign.sum())
+    if count:
+        some = first_keys(keys[np.flatnonzero(foreign)[:_LOOKED_AT]])
+        more = f" and {count - len(some):,} more" if count > len(some) else ""
+        context.warn(
+            paths.ROOT,
+            "foreign-objects",
+            f"objects that are neither chunks nor metadata are left out: {', '.join(some)}{more}",
+        )
+
+
+def _dropped_by(key: str, group: str, options: ScannerOptions) -> str:
+    """Return the path above an object that is left out, "" for none."""
+    path = f"/{key.removeprefix(group).strip('/')}"
+    while path != paths.ROOT and not is_named(path, options.drop_variables):
+        path = paths.parent(path)
+    return "" if path == paths.ROOT else path

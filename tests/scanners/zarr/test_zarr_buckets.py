@@ -1,0 +1,90 @@
+"""Stores in buckets: sizes and etags of all chunks come from listings, none is asked for itself."""
+
+from pathlib import Path
+
+import icechunk
+import numpy as np
+import obstore
+import pytest
+import xarray as xr
+
+import icevirt
+from api.sources.test_object_stores import access_to, below
+from icevirt.errors import StaleReferenceError
+from icevirt.objects import stores
+from scanners.zarr.zarr_stores import consolidate, month, write_month
+
+pytestmark = pytest.mark.servers
+
+
+def upload(place, folder: Path, name: str):
+    for path in folder.rglob("*"):
+        if path.is_file():
+            key = f"{name}/{path.relative_to(folder)}"
+            obstore.put(place.store(), key, path.read_bytes())
+
+
+def found(repo, authorize):
+    with xr.open_dataset(repo, engine="icevirt", authorize_virtual_chunk_access=authorize) as each:
+        return each.load()
+
+
+@pytest.mark.parametrize("listing", ["flat", "by branch"])
+def test_a_stack_of_stores_in_a_bucket(s3, tmp_path, monkeypatch, listing):
+    if listing == "by branch":
+        monkeypatch.setattr(stores, "_FEW", 1)
+    for number in (1, 2):
+        write_month(tmp_path / f"m{number}.zarr", number)
+        if number == 2:
+            consolidate(tmp_path / f"m{number}.zarr")
+        upload(s3, tmp_path / f"m{number}.zarr", f"z/m{number}.zarr")
+    access, credentials = access_to(s3)
+    how = {"access": access, "executor": "in-process"}
+    repo = below(s3, "repo").icevirt()
+    asked = []
+    real = stores.RemoteSource
+    monkeypatch.setattr(stores, "RemoteSource", lambda url: asked.append(url) or real(url))
+    report = icevirt.build(f"{s3.url}/z/*.zarr", repo, **how)
+    assert not [url for url in asked if "/t/c/" in url]  # no chunk of the data
+    authorize = dict.fromkeys(report.containers, credentials)
+    expected = xr.concat([month(1), month(2)], "time", data_vars="minimal")
+    xr.testing.assert_identical(found(repo, authorize), expected)
+    checked = icevirt.verify(
+        repo, full=True, references=True, authorize_virtual_chunk_access=authorize
+    )
+    assert checked.ok
+    assert not checked.checked.unverifiable
+
+    theirs = icechunk.Repository.open(
+        below(s3, "repo").official(),
+        authorize_virtual_chunk_access=icechunk.containers_credentials(
+            {
+                prefix: icechunk.s3_credentials(access_key_id="test", secret_access_key="test")
+                for prefix, _ in report.containers
+            }
+        ),
+    )
+    with xr.open_zarr(theirs.readonly_session("main").store, consolidated=False) as read:
+        np.testing.assert_array_equal(read["t"].values, expected["t"].values)
+
+    # the same length in the same second: only the etag tells
+    key = "z/m2.zarr/t/c/0/0/0"
+    body = bytes(obstore.get(s3.store(), key).bytes())
+    write_month(tmp_path / "other.zarr", 3)
+    other = (tmp_path / "other.zarr/t/c/0/0/0").read_bytes()
+    obstore.put(s3.store(), key, other)
+    assert other != body
+    with pytest.raises(StaleReferenceError):
+        found(repo, authorize)
+    icevirt.update(repo, authorize_virtual_chunk_access=authorize, **how)
+    first = found(repo, authorize)["t"].values[3]
+    np.testing.assert_array_equal(first[:2], month(3)["t"].values[0, :2])
+
+
+def test_a_store_is_named_by_its_folder_or_its_document(s3, tmp_path):
+    write_month(tmp_path / "m.zarr", 1, 2)
+    upload(s3, tmp_path / "m.zarr", "plain")
+    access, _ = access_to(s3)
+    for name in ("plain", "plain/", "plain/.zgroup"):
+        plan = icevirt.plan(f"{s3.url}/{name}", access=access, executor="in-process")
+        assert len(plan.arrays) == 5

@@ -1,0 +1,80 @@
+"""Stacks of stores: built, appended, updated, undone, and read as xarray reads them together."""
+
+import shutil
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import icevirt
+from icevirt.errors import StaleReferenceError
+from scanners.zarr.zarr_stores import write_month
+
+
+def expected(folder, numbers):
+    stores = [xr.open_zarr(folder / f"2020-{each:02}.zarr", consolidated=False) for each in numbers]
+    how = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "override"}
+    return xr.concat(stores, "time", **how).load()
+
+
+def found(repo):
+    with xr.open_dataset(repo, engine="icevirt") as dataset:
+        return dataset.load()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_stack_of_stores_is_a_dataset_like_one_of_files(zarr_format, tmp_path):
+    archive, repo, how = tmp_path / "z", tmp_path / "repo", {"executor": "in-process"}
+    archive.mkdir()
+    for number in (1, 2):
+        write_month(archive / f"2020-{number:02}.zarr", number, zarr_format)
+    first = icevirt.build(f"{archive}/*.zarr", repo, **how)
+    assert first.files_scanned == 2
+    xr.testing.assert_identical(found(repo), expected(archive, (1, 2)))
+
+    write_month(archive / "2020-03.zarr", 3, zarr_format)
+    icevirt.update(repo, **how)
+    xr.testing.assert_identical(found(repo), expected(archive, (1, 2, 3)))
+    tip = icevirt.Repository.open(repo).lookup_branch("main")
+    icevirt.update(repo, **how)
+    assert icevirt.Repository.open(repo).lookup_branch("main") == tip  # nothing is new
+
+    # one chunk of one store, and no metadata
+    zarr.open_group(archive / "2020-02.zarr", mode="r+")["t"][0, 0, 0] = 99
+    with pytest.raises(StaleReferenceError, match="changed"):
+        found(repo)
+    assert not icevirt.verify(repo, **how).ok
+    icevirt.update(repo, **how)
+    xr.testing.assert_identical(found(repo), expected(archive, (1, 2, 3)))
+
+    write_month(tmp_path / "z/2020-04.zarr", 4, zarr_format)
+    icevirt.append(archive / "2020-04.zarr", repo, **how)
+    xr.testing.assert_identical(found(repo), expected(archive, (1, 2, 3, 4)))
+    assert icevirt.verify(repo, full=True, references=True, **how).ok
+
+    shutil.rmtree(archive / "2020-01.zarr")
+    icevirt.update(repo, vanished="remove", **how)
+    xr.testing.assert_identical(found(repo), expected(archive, (2, 3, 4)))
+    icevirt.undo(repo)
+    with xr.open_dataset(repo, engine="icevirt") as dataset:
+        assert dataset.sizes["time"] == 12
+
+
+def test_labels_come_from_the_names_of_stores(tmp_path):
+    for number in (1, 2):
+        root = zarr.open_group(tmp_path / f"m{number}.zarr", mode="w")
+        array = root.create_array("t", shape=(4,), chunks=(2,), dtype="f4", dimension_names=["x"])
+        array[...] = number
+    pattern = "m{member:d}.zarr"
+    icevirt.build(
+        f"{tmp_path}/*.zarr",
+        tmp_path / "repo",
+        concat_dim="member",
+        combine_options={"labels": {"member": pattern}},
+        executor="in-process",
+    )
+    dataset = found(tmp_path / "repo")
+    assert dataset["member"].values.tolist() == [1, 2]
+    np.testing.assert_array_equal(dataset["t"].values[:, 0], [1, 2])

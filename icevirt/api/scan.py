@@ -36,7 +36,7 @@ from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning import reader_support
 from icevirt.planning.combine.options import CombineOptions

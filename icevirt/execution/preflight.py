@@ -29,7 +29,7 @@ from icevirt.execution.executor import Executor
 from icevirt.execution.installation import Batches, by_value, expect, of_driver, requirements
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.execution.spark_failures import installing, reaching, remedy_of, requirements_of
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access, in_force
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.reachability import DRIVER, ReachTask, finds

@@ -23,7 +23,7 @@ from typing import Self
 
 from icevirt.archive.sources import STORES, SourceFile
 from icevirt.connect import urls
-from icevirt.connect.urls import Address, is_url, spell
+from icevirt.connect.urls import Address
 from icevirt.errors import (
     InvalidInputError,
     NotFoundError,
@@ -442,31 +442,6 @@ def _unreadable(url: str, error: OSError) -> StorageError:
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def open_source(url: str | os.PathLike[str]) -> OpenedSource:
-    """Open a path or URL as a byte source; on servers, with the credentials of the environment.
-
-    Raises:
-        InvalidInputError: The URL has a scheme that is not supported.
-        NotFoundError: There is no such file.
-        ScanError: It cannot be read.
-        StorageError: A server refused, or did not answer.
-    """
-    found = _open_file(os.fspath(url))
-    if is_store(found.file.url):
-        from icevirt.objects.stores import StoreSource
-
-        return StoreSource(found)
-    return found
-
-
-def _open_file(text: str) -> OpenedSource:
-    if not text.startswith("file:///"):
-        text = spell(text)
-        if is_url(text) and not text.startswith("file://"):
-            return RemoteSource(text)
-    return LocalSource(metadata_of(urls.as_local_path(text)))
 
 
 def is_store(url: str) -> bool:

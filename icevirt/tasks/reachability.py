@@ -15,7 +15,7 @@ from functools import partial
 from typing import Literal, TypedDict
 
 from icevirt.errors import IcevirtError, ObjectNotFoundError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.forkserver import STAGES

@@ -35,7 +35,7 @@ from icevirt.errors import (
     StaleReferenceError,
 )
 from icevirt.model import paths
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access, in_force
 from icevirt.planning.axes.differing import LabelsByDimension, comparable, differing
 from icevirt.planning.combine.hints import holds_labels

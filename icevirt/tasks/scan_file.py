@@ -29,7 +29,8 @@ from icevirt.errors import (
     StaleReferenceError,
 )
 from icevirt.objects.answers import opaque
-from icevirt.objects.source import OpenedSource, open_source, reach_for
+from icevirt.objects.opening import open_source
+from icevirt.objects.source import OpenedSource, reach_for
 from icevirt.objects.source_access import SourceAccess, carrying, grant_access, in_force
 from icevirt.objects.stores import StoreSource
 from icevirt.objects.web_connections import HOSTS

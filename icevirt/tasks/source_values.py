@@ -26,7 +26,8 @@ from icevirt.errors import (
     StaleReferenceError,
     UnsupportedError,
 )
-from icevirt.objects.source import OpenedSource, open_source
+from icevirt.objects.opening import open_source
+from icevirt.objects.source import OpenedSource
 from icevirt.objects.source_access import SourceAccess, grant_access, in_force
 from icevirt.planning.equality import first_difference
 from icevirt.planning.remedies import scan_fix

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedFile
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
 from icevirt.scan.registry import combine
 

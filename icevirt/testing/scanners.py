@@ -37,7 +37,7 @@ from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import restore
 from icevirt.model.chunks import ChunkType
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt.scan.registry import HEAD
 from icevirt.scan.values import read

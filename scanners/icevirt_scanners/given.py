@@ -85,7 +85,7 @@ def complete(
     return with_facts(array, dtype, context, elsewhere)
 
 
-class Reading(Protocol):
+class ChunkReader(Protocol):
     """What reads bytes of the objects that references lead to."""
 
     def readable(self, locations: Locations) -> bool:
@@ -96,7 +96,7 @@ class Reading(Protocol):
 
 
 def with_facts(
-    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, reading: Reading
+    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, reading: ChunkReader
 ) -> ScannedArray:
     """Return the array with the values or digest beside it that are wanted.
 
@@ -188,7 +188,7 @@ def size_of_chunks(array: ScannedArray, itemsize: int) -> int | None:
     return prod(array.chunk_shape) * itemsize + added
 
 
-def digest_of(array: ScannedArray, dtype: np.dtype[Any], reading: Reading) -> str:
+def digest_of(array: ScannedArray, dtype: np.dtype[Any], reading: ChunkReader) -> str:
     """Hash type, shape and values, which are read through the references.
 
     Raises:
@@ -200,7 +200,7 @@ def digest_of(array: ScannedArray, dtype: np.dtype[Any], reading: Reading) -> st
 
 
 def _whole(
-    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, reading: Reading
+    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, reading: ChunkReader
 ) -> ScannedArray:
     nbytes = prod(array.shape) * dtype.itemsize
     context.budget.spend(nbytes, variable=array.path, cause="stored whole")

@@ -323,7 +323,7 @@ def test_a_catalog_that_was_scanned_for_a_stack_serves_the_build(tmp_path, repo_
 @pytest.mark.parametrize("layout", [None, "NETCDF3_CLASSIC"])
 def test_the_scan_compares_what_gets_no_dimension_and_no_other_large_array(tmp_path, layout):
     """Else a scan of large members would read all there is."""
-    from icevirt.objects.source import open_source
+    from icevirt.objects.opening import open_source
     from icevirt.scan import registry
     from icevirt.scan.contract import ScannerOptions
 

@@ -8,7 +8,7 @@ import pytest
 
 from icevirt.archive.sources import SourceFile
 from icevirt.errors import NotFoundError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.tasks.scan_file import AHEAD, Prefetcher, attempt
 

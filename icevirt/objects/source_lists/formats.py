@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from icevirt.connect.urls import as_local_path, is_url, spell
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
-from icevirt.objects.source import OpenedSource, open_source
+from icevirt.objects.opening import open_source
+from icevirt.objects.source import OpenedSource
 from icevirt.objects.source_lists.items import items_in, resolve, row_of_item
 from icevirt.objects.source_lists.rows import (
     Row,

@@ -36,7 +36,7 @@ from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode, document_of
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.combine.cf_packing import (
     NoMemberError,

@@ -72,7 +72,7 @@ def scan_array(path: str, node: Described, within: tuple[int, int], context: Sca
         cause = f"{type(error).__name__}: {error}"
         raise damaged(url, variable=path, cause=f"metadata: {cause}") from error
     found = _with_chunks(given, node.folder, keys, within, source)
-    array = with_facts(found.array, given.dtype, context, Reading(source, found.chunks))
+    array = with_facts(found.array, given.dtype, context, StoreChunks(source, found.chunks))
     return replace(found, array=array)
 
 
@@ -207,7 +207,7 @@ def _below(keys: Strings, low: int, high: int, folder: str) -> Strings:
     return Strings(data[kept], starts - starts[0] - size * np.arange(len(starts)))
 
 
-class Reading:
+class StoreChunks:
     """Reads the chunks of one array; those of a small one at once."""
 
     def __init__(self, source: StoreByteSource, rows: NDArray[np.int64]) -> None:

@@ -17,7 +17,6 @@ from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.planning.combine.hints import is_named
 from icevirt.scan.contract import ByteSource, ScannerOptions, StoreByteSource
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of, tell_renamed
@@ -137,7 +136,7 @@ def _as_store(source: ByteSource) -> StoreByteSource:
     if isinstance(source, StoreByteSource):
         return source
     raise ScanError(
-        "this is no Zarr store",
+        "this is not a Zarr store",
         do="Name the folder that holds its zarr.json or .zgroup.",
         file=source.file.url,
     )
@@ -183,6 +182,6 @@ def _tell_foreign(
 def _dropped_by(key: str, group: str, options: ScannerOptions) -> str:
     """Return the path above an object that is left out, "" for none."""
     path = f"/{key.removeprefix(group).strip('/')}"
-    while path != paths.ROOT and not is_named(path, options.drop_variables):
+    while path != paths.ROOT and options.wants(path):
         path = paths.parent(path)
     return "" if path == paths.ROOT else path

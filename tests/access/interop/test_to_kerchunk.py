@@ -14,7 +14,7 @@ import icevirt
 from icevirt.access.kerchunk import to_kerchunk
 from icevirt.connect.urls import file_url
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 

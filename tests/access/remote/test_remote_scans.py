@@ -7,7 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
-from icevirt.objects.source import RemoteSource, open_source
+from icevirt.objects.opening import open_source
+from icevirt.objects.source import RemoteSource
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
 from icevirt_scanners.hdf5.raw.space import Pages

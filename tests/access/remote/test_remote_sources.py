@@ -17,7 +17,7 @@ from icevirt.errors import (
     ScanError,
     StaleReferenceError,
 )
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_lists.listing import find_changes, list_sources
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan

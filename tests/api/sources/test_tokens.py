@@ -15,7 +15,7 @@ from icevirt.connect.credentials.http import TOKENS
 from icevirt.display.document import document
 from icevirt.errors import InvalidInputError, ScanError, StorageError
 from icevirt.objects import web_client as client
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access
 from servers.faults import Rules, refused, without
 from servers.ranges import Files

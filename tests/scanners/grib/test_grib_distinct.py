@@ -5,7 +5,7 @@ import pytest
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import UnsupportedError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt_scanners.grib.scanner import read_values
 from scanners.grib.grib_files import ACCUMULATED, by_eccodes, message
 from scanners.materialise import materialise

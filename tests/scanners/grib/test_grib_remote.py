@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from icevirt.api.scan import scan_file
-from icevirt.objects.source import RemoteSource, open_source
+from icevirt.objects.opening import open_source
+from icevirt.objects.source import RemoteSource
 from icevirt_scanners.grib import by_sidecar
 from icevirt_scanners.grib.sections import read_file
 from scanners.grib.grib_files import WRITERS, change_length, message

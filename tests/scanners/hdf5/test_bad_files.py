@@ -14,7 +14,8 @@ import pytest
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, NotFoundError, ScanError, StaleReferenceError
-from icevirt.objects.source import LocalSource, open_source
+from icevirt.objects.opening import open_source
+from icevirt.objects.source import LocalSource
 from icevirt.scan import registry
 from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt_scanners.blocks import check_inside

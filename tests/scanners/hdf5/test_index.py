@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.hdf5 import chunked

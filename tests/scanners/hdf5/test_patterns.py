@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import record
 from icevirt_scanners.hdf5 import attributes, chunked, patterns, scanner, variable, whole

@@ -12,7 +12,7 @@ from fixtures import hdf5_cases
 from grouping import grouped
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt_scanners.hdf5 import chunked, scanner
 from icevirt_scanners.hdf5.hierarchy import _links_of
 from icevirt_scanners.hdf5.raw import header, heaps, space

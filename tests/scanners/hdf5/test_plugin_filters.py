@@ -128,7 +128,7 @@ import pickle, sys
 from pathlib import Path
 import numpy as np
 from icevirt.errors import IcevirtError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.registry import oracle_for
 
 def attempt(path):

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 from fixtures import hdf5_cases
 from icevirt.archive.sources import SourceFile
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt_scanners.hdf5.attributes import attributes_of
 from icevirt_scanners.hdf5.hierarchy import Walk, _dimension_list
 from icevirt_scanners.hdf5.raw import header as raw_header

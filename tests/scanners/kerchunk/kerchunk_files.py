@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import combine
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner

@@ -16,7 +16,7 @@ from kerchunk.hdf import SingleHdf5ToZarr
 from icevirt.archive.scanned import Severity
 from icevirt.connect.urls import file_url
 from icevirt.errors import ScanError, UnsupportedError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_lists.listing import list_sources
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner

@@ -12,7 +12,7 @@ import pytest
 import icevirt
 from icevirt.connect.urls import file_url
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 from scanners.kerchunk.kerchunk_files import parquet, references, scan, target_in, write, zarray

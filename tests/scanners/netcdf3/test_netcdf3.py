@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fixtures import netcdf3_cases as cases
 from icevirt.api.scan import scan_file
 from icevirt.model.attributes import restore
-from icevirt.objects.source import LocalSource, open_source
+from icevirt.objects.opening import open_source
+from icevirt.objects.source import LocalSource
 from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt.scan.registry import combine
 from icevirt_scanners import encoding

@@ -9,7 +9,7 @@ import pytest
 from fixtures import netcdf3_cases as cases
 from fixtures.netcdf3_cases import classic, listed, name, variable, word
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import combine

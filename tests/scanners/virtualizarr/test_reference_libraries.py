@@ -13,7 +13,7 @@ from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup, 
 import icevirt
 from builds.support import official
 from icevirt.errors import UnsupportedError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt_scanners.virtualizarr.reference_libraries import read_values
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 

@@ -11,7 +11,7 @@ from virtualizarr.parsers import HDFParser
 
 import icevirt
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import combine

@@ -10,7 +10,7 @@ import xarray as xr
 
 import icevirt
 from icevirt.errors import ScanError, StorageError, UnsupportedError
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.scan import values
 from icevirt.scan.contract import ScannerOptions

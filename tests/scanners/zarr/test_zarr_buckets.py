@@ -76,7 +76,7 @@ def test_a_stack_of_stores_in_a_bucket(s3, tmp_path, monkeypatch, listing):
     assert other != body
     with pytest.raises(StaleReferenceError):
         found(repo, authorize)
-    icevirt.update(repo, authorize_virtual_chunk_access=authorize, **how)
+    icevirt.update(repo, **how)
     first = found(repo, authorize)["t"].values[3]
     np.testing.assert_array_equal(first[:2], month(3)["t"].values[0, :2])
 

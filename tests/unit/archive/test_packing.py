@@ -145,7 +145,9 @@ def test_references_into_other_files_keep_their_targets():
         together, join([unpack(each) for each in (blocks[0], pack([9], [inside]), blocks[1])])
     )
     with pytest.raises(FormatError, match="targets"):
-        unpack(replace(pack([5], [outside], ["file:///a.nc"]), targets=pack_targets(Locations.none())))
+        unpack(
+            replace(pack([5], [outside], ["file:///a.nc"]), targets=pack_targets(Locations.none()))
+        )
 
 
 SHORTER = {

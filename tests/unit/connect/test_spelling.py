@@ -12,7 +12,7 @@ from icevirt.api.sources.reader_urls import prefix_url
 from icevirt.connect.urls import PROVIDERS, Address, as_local_path, is_url, spell
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model.config.containers import SCHEMES, ObjectStoreConfig, VirtualChunkContainer
-from icevirt.objects.source import open_source
+from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess
 from icevirt.objects.source_lists.formats import rows_of
 from icevirt.objects.source_lists.listing import list_sources

@@ -132,8 +132,8 @@ def test_many_eras_share_rows_and_a_tree_shows_the_first():
 
 def test_a_size_before_compression_is_said_to_be_the_most():
     counts = ReferenceCounts(stored=1, bytes_stored=2048)
-    report = samples.report(arrays=(samples.array(references=counts),), references=counts)
-    output = shown(report)
+    array = replace(samples.array(), references=counts)
+    output = shown(samples.report(arrays=(array,)))
     assert "1 stored: 0 B stay in the files, at most 2.0 KiB stored here" in output
     assert "≤ 2.0 KiB" in output
 

@@ -165,9 +165,9 @@ def test_levels_are_shown_where_they_are_asked_for(globe):
 @pytest.mark.parametrize(
     ("variable", "how", "match"),
     [
-        ("t", {"coarsen": {"depth": 2}}, "no number of elements"),
+        ("t", {"coarsen": {"depth": 2}}, "not a number of elements"),
         ("t", {"coarsen": {"time": 2}}, "that does not grow"),
-        ("t", {"coarsen": {"lat": 1}}, "no number of elements"),
+        ("t", {"coarsen": {"lat": 1}}, "not a number of elements"),
         ("t", {"coarsen": {"lat": 2}, "levels": 0}, "beside a whole variable"),
         ("t", {"levels": 2}, "beside a whole variable"),
         ("t", {"coarsen": {"lat": 2}, "beside": False}, "beside a whole variable"),

@@ -43,6 +43,7 @@ _TYPES = {
         ("asked", REQUESTED),
     )
 }
+_OFTEN = 4  # times that texts of a column come, from which on each is encoded once
 _MAY_LACK = ("labels", "labels_dtype", "digest", "values")  # columns with missing values
 _DAMAGE = (
     pa.ArrowException,
@@ -89,6 +90,9 @@ def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
 def _array(values: Any, kind: pa.DataType) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if kind == pa.string() and 0 < len(distinct := {*values}) * _OFTEN <= len(values):
+        if None not in distinct and len(values) * 4 * max(map(len, distinct)) <= _MOST:
+            return _of_few_texts(values, sorted(distinct))
     there = [value is not None for value in values]
     known = None if all(there) else pa.py_buffer(np.packbits(there, bitorder="little"))
     if kind not in {pa.string(), pa.binary()}:
@@ -100,6 +104,15 @@ def _array(values: Any, kind: pa.DataType) -> Any:
         return pa.array(values, kind)
     buffers = [known, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(raw))]
     return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+def _of_few_texts(values: Sequence[str], distinct: Sequence[str]) -> Any:
+    """Return a column of texts that repeat, each of which is encoded once."""
+    place = {text: at for at, text in enumerate(distinct)}
+    codes = np.fromiter(map(place.__getitem__, values), np.int32, len(values))
+    numbers = pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(codes)])
+    texts = _array(distinct, pa.string())
+    return pa.DictionaryArray.from_arrays(numbers, texts).dictionary_decode()
 
 
 def read_table(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -90,9 +90,8 @@ def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
 def _array(values: Any, kind: pa.DataType) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    if kind == pa.string() and 0 < len(distinct := {*values}) * _OFTEN <= len(values):
-        if None not in distinct and len(values) * 4 * max(map(len, distinct)) <= _MOST:
-            return _of_few_texts(values, sorted(distinct))
+    if kind == pa.string() and (distinct := {*values}) and _are_few(distinct, len(values)):
+        return _of_few_texts(values, sorted(distinct))
     there = [value is not None for value in values]
     known = None if all(there) else pa.py_buffer(np.packbits(there, bitorder="little"))
     if kind not in {pa.string(), pa.binary()}:
@@ -104,6 +103,15 @@ def _array(values: Any, kind: pa.DataType) -> Any:
         return pa.array(values, kind)
     buffers = [known, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(raw))]
     return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+def _are_few(distinct: Collection[str | None], rows: int) -> bool:
+    """Say whether texts are so few that each is encoded once, and make one array."""
+    return (
+        len(distinct) * _OFTEN <= rows
+        and None not in distinct
+        and rows * 4 * max(len(text or "") for text in distinct) <= _MOST
+    )
 
 
 def _of_few_texts(values: Sequence[str], distinct: Sequence[str]) -> Any:

@@ -37,6 +37,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
 
 from icevirt.threads import run_in_thread
+from icevirt.wire.wrapped_codec import WrappedCodec
 
 type Decode = Callable[[bytes, int, Mapping[str, Any]], bytes | bytearray | None]
 """Takes encoded bytes, a limit and the codec's configuration.
@@ -152,20 +153,8 @@ def _check_grib(codec: ArrayBytesCodec) -> ArrayBytesCodec:
 
 
 @dataclass(frozen=True)
-class _Decoder:
+class _Decoder(WrappedCodec):
     """A codec whose decoding is limited; all else is its own."""
-
-    codec: Any
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the codec itself says."""
-        document: dict[str, Any] = self.codec.to_dict()
-        return document
-
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return what the codec itself says."""
-        size: int = self.codec.compute_encoded_size(input_byte_length, chunk_spec)
-        return size
 
     def _encode_sync(self, chunk_data: Any, chunk_spec: ArraySpec) -> Buffer | None:
         encoded: Buffer | None = self.codec._encode_sync(chunk_data, chunk_spec)  # noqa: SLF001

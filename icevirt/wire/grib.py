@@ -21,6 +21,8 @@ from zarr.abc.codec import ArrayBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
+from icevirt.wire.wrapped_codec import WrappedCodec
+
 type Decode = Callable[[bytes], Awaitable[NDArray[Any]]]
 
 _HEAD, _END = 16, b"7777"
@@ -35,20 +37,8 @@ _MORE = 1024  # bytes that are put behind a stream; a block has at most 64 value
 
 
 @dataclass(frozen=True)
-class CheckedGrib(ArrayBytesCodec):
+class CheckedGrib(WrappedCodec, ArrayBytesCodec):
     """A codec that decodes a message, if it is not damaged; all else is its own."""
-
-    codec: Any
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the codec itself says."""
-        document: dict[str, Any] = self.codec.to_dict()
-        return document
-
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return what the codec itself says."""
-        size: int = self.codec.compute_encoded_size(input_byte_length, chunk_spec)
-        return size
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
         encoded: Buffer | None = await self.codec._encode_single(chunk_data, chunk_spec)  # noqa: SLF001

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.remedy_notation import write_option, write_remedy
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.contract import ByteSource, SidecarUse, prefetch, read_sparsely
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.grib import by_eccodes
@@ -145,7 +145,7 @@ def describe_file(
             f"the sidecar contradicts its file: {error}",
             do=write_remedy(
                 "Fetch both again, or read the headers of all messages: ",
-                write_option("sidecar", "ignore"),
+                write_code('scan_options={"sidecar": "ignore"}', "--sidecar ignore"),
                 ".",
             ),
             file=url,

@@ -119,7 +119,9 @@ def propose_groups(held: DescribedFile, variable: int) -> Remedy:
     if len({*numbers} & {grid.number for grid in held.grids()}) < len(numbers):
         return LEAVE_OUT
     return write_remedy(
-        "Build a group of each grid: ", write_option("grids", GridUse.groups.value), "."
+        "Build a group of each grid: ",
+        write_code(f'scan_options={{"grids": "{GridUse.groups}"}}', f"--grids {GridUse.groups}"),
+        ".",
     )
 
 
@@ -129,7 +131,10 @@ def propose_native(path: str, cause: str) -> Remedy:
     split = "Write each field as a message of its own (grib_copy FILE NEW_FILE). Or have it"
     return write_remedy(
         f"{split if cause.startswith(_LATER) else 'Have it'} read by ecCodes and stored: ",
-        write_code(f'variable_policy={{"{name}": "native"}}', f"--variable-policy {name}=native"),
+        write_code(
+            f'scan_options={{"variable_policy": {{"{name}": "native"}}}}',
+            f"--variable-policy {name}=native",
+        ),
         "; or leave it out with ",
         write_option("drop_variables"),
         ".",

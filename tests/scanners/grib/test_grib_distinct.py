@@ -223,7 +223,7 @@ def test_a_file_of_two_grids_gives_a_dataset_of_each(tmp_path):
     bodies = message(shortName="t"), message(shortName="10u", **OTHER)
     with pytest.raises(UnsupportedError, match="it lies on another grid") as caught:
         scan(tmp_path, *bodies)
-    assert "grids='groups'" in str(caught.value.do)
+    assert 'scan_options={"grids": "groups"}' in str(caught.value.do)
     for name, body, left_out in zip(
         ("/t_surface", "/u10"), bodies, ("u10", "t_surface"), strict=True
     ):

@@ -1,5 +1,8 @@
 """Files of a forecast become one cube, whose names, coordinates and values are cfgrib's."""
 
+from datetime import datetime
+from itertools import product
+
 import gribberish
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from icevirt.errors import CombineError, ScanError, StorageError, UnsupportedErr
 from icevirt.scan import values
 from icevirt.tasks.forkserver import Apart
 from icevirt_scanners.grib import by_eccodes as oracle
+from long_forms import cases
 from scanners.grib.grib_files import ACCUMULATED, by_eccodes, message, put, several
 from scanners.materialise import materialise
 
@@ -136,6 +140,78 @@ def test_a_panic_of_the_codec_is_an_error_that_names_the_chunk(forecast, monkeyp
     body = (forecast / f"{RUNS[0]}_000.grib2").read_bytes()
     with pytest.raises(ScanError, match="range out of bounds"):
         values.read(scanned.arrays[-1], lambda _, begin, length: body[begin : begin + length])
+
+
+# names of files of services by run, lead and parameter; and their pattern
+NAMES = {
+    "GFS": (
+        "gfs.{0:%Y%m%d}/{0:%H}/atmos/gfs.t{0:%H}z.pgrb2.0p25.f{1:03d}",
+        "gfs.{init:%Y%m%d}/{init:%H}/atmos/gfs.t*z.pgrb2.0p25.f{lead:d}",
+    ),
+    "HRRR": (
+        "hrrr.{0:%Y%m%d}/conus/hrrr.t{0:%H}z.wrfsfcf{1:02d}.grib2",
+        "hrrr.{init:%Y%m%d}/conus/hrrr.t{init:%H}z.wrfsfcf{lead:d}.grib2",
+    ),
+    "IFS": (
+        "{0:%Y%m%d}/{0:%H}z/ifs/0p25/oper/{0:%Y%m%d%H}0000-{1}h-oper-fc.grib2",
+        "{init:%Y%m%d%H}0000-{lead:d}h-oper-fc.grib2",
+    ),
+    "ICON, a file for each parameter": (
+        "{0:%H}/{2}/icon_global_icosahedral_single-level_{0:%Y%m%d%H}_{1:03d}_{2}.grib2",
+        None,
+    ),
+    "AROME": (
+        "{0:%Y-%m-%dT%H}:00:00Z/0025/SP1/arome__0025__SP1__{1:02d}H__{0:%Y-%m-%dT%H}:00:00Z.grib2",
+        "arome__0025__SP1__{lead:d}H__{init:%Y-%m-%dT%H}:00:00Z.grib2",
+    ),
+}
+HOURS, STEPS = ("2024-01-01T00", "2024-01-01T12", "2024-01-02T00", "2024-01-02T12"), (3, 6)
+
+
+@pytest.mark.parametrize(
+    ("service", "is_named"),
+    cases(
+        [
+            (each, is_named)
+            for each, pattern in NAMES.items()
+            for is_named in {False, bool(pattern)}
+        ],
+        ("GFS", True),
+        ("ICON, a file for each parameter", False),
+    ),
+)
+def test_files_called_as_services_call_them_are_one_cube(service, is_named, tmp_path):
+    name, pattern = NAMES[service]
+    for hour, lead in product(HOURS, STEPS):
+        run = datetime.fromisoformat(hour)
+        when = {"dataDate": int(f"{run:%Y%m%d}"), "dataTime": run.hour * 100, "forecastTime": lead}
+        bodies = {
+            each: message(
+                shortName=each, values=np.full(12, run.day * 1000 + run.hour * 10 + lead), **when
+            )
+            for each in ("2t", "sp")
+        }
+        for each, body in bodies.items():
+            path = tmp_path / "in" / name.format(run, lead, each)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes((path.read_bytes() if path.exists() else b"") + body)
+    dims = ("init", "lead") if is_named else ("time", "step")
+    how = {"labels": pattern, "rename": {"time": "init", "step": "lead"}} if is_named else {}
+    icevirt.build(
+        f"{tmp_path}/in/**/*", str(tmp_path / "repo"), combine_options=how, executor="in-process"
+    )
+    with xr.open_dataset(
+        str(tmp_path / "repo"), engine="icevirt",
+        authorize_virtual_chunk_access=[f"file://{tmp_path}/in/"],
+    ) as found:  # fmt: skip
+        assert found.t2m.dims == found.sp.dims == (*dims, "latitude", "longitude")
+        assert found[dims[0]].values.astype("M8[h]").astype(str).tolist() == [*HOURS]
+        leads = found[dims[1]].values
+        assert (leads if is_named else leads.astype("m8[h]").astype(int)).tolist() == [*STEPS]
+        runs = map(datetime.fromisoformat, HOURS)
+        wanted = [[run.day * 1000 + run.hour * 10 + lead for lead in STEPS] for run in runs]
+        for each in (found.t2m, found.sp):
+            assert (each.values == np.array(wanted)[..., None, None]).all()
 
 
 def test_what_is_missing_at_some_leads_is_not_reserved_unasked(forecast):

@@ -110,7 +110,7 @@ def materialize(
             dimension, like ``{"lat": 2, "lon": 2}``: overviews for maps, in groups below
             ``coarsened``. Missing values are left out, and the last block of a dimension may have
             less elements. Values are weighed by the cosine of their latitude where the grid is
-            one of latitudes and longitudes. ``chunks`` are those of the copies then.
+            one of latitudes and longitudes. ``chunks`` is for the chunks of the copies then.
         levels: How many coarser copies: each has blocks that are as many times larger again.
         branch: The branch that the commit goes to.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below; left out:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "installing.md").read_text()
+SUPPORTED = (ROOT / "docs" / "versions.md").read_text()
 
 
 def floors(requirements):
@@ -37,3 +38,15 @@ def test_each_requirement_has_a_lowest_version():
     ]
     others = [each for each in wanted if not each.startswith("icevirt[")]
     assert set(floors(others)) == {re.split(r"[<>=]", each)[0].lower() for each in others}
+
+
+def test_the_page_on_versions_supports_what_the_distribution_says():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", SUPPORTED, re.MULTILINE))
+    tried = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+    assert rows["Python"] == ", ".join(tried)
+    assert project["requires-python"] == f">={tried[0]}"
+    lowest = floors(project["dependencies"])
+    named = dict(re.findall(r"(zarr|xarray|numpy) ([\d.]+)", rows["zarr, xarray, numpy"]))
+    assert named == {name: lowest[name] for name in ("zarr", "xarray", "numpy")}
+    assert rows["Spark"].startswith(floors(project["optional-dependencies"]["spark"])["pyspark"])

@@ -8,20 +8,24 @@ warning, and every link of the HTML is followed.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import command_pages
 import link_check
 import python_pages
+import search_check
 
 from icevirt.display.explanations import explanations
 
@@ -42,6 +46,7 @@ OUTSIDE = {
     "examples/web": "examples.md",
     "docs/decisions": "decisions/index.md",
 }
+_DECISION = re.compile(r"decisions/[0-9]")
 _MARK = re.compile(r"^<!-- site: (\w+) -->\n", re.MULTILINE)
 _LINK = re.compile(r"(\]\(|<img src=\"|srcset=\"|href=\")(?!https?:|#|mailto:)([^)#\"\s]+)")
 _BAR = "\\|"  # of a table, within a cell
@@ -55,10 +60,26 @@ def main() -> int:
     zensical = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "zensical.toml"]
     if subprocess.run(zensical, check=False, cwd=ROOT).returncode:
         return 1
-    wrong = list(link_check.broken(HTML))
+    arrange_search()
+    wrong = [*link_check.broken(HTML), *search_check.misplaced(HTML)]
     sys.stderr.write("".join(f"{line}\n" for line in wrong))
     sys.stdout.write(f"{sum(1 for _ in HTML.rglob('*.html'))} pages in {HTML / 'index.html'}\n")
     return bool(wrong)
+
+
+def arrange_search() -> None:
+    """Let the search answer with guides before reference, and with the list of decisions only.
+
+    Of pages in which words stand equally early, the first one of the index is the first answer.
+    """
+    path = HTML / "search.json"
+    index = json.loads(path.read_text())
+    nav = json.dumps(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    place = {name: at for at, name in enumerate(re.findall(r'"([^"]+)\.md"', nav))}
+    held = [each for each in index["items"] if not _DECISION.match(each["location"])]
+    held.sort(key=lambda each: place.get(each["location"].partition(".html")[0], len(place)))
+    index["items"] = held
+    path.write_text(json.dumps(index, separators=(",", ":")))
 
 
 def stage() -> None:
@@ -116,12 +137,24 @@ def examples() -> str:
         "",
     ]
     folder = ROOT / "examples"
+    for path in sorted(folder.glob("*.ipynb")):
+        parts += [f"## Notebook {path.name}", "", *cells(json.loads(path.read_text())), ""]
     page = [folder / "web" / name for name in ("index.html", "map.js", "isolate.js", "serve.py")]
     for path in [*sorted(folder.glob("*.py")), *page]:
         language = {".py": "python", ".js": "javascript"}.get(path.suffix, "html")
         name = path.relative_to(folder).as_posix()
         parts += [f"## {name}", "", f"```{language}", path.read_text().rstrip(), "```", ""]
     return "\n".join(parts)
+
+
+def cells(notebook: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a notebook, headings below its own."""
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"]).rstrip()
+        if cell["cell_type"] == "code":
+            yield from ("```python", text, "```", "")
+        else:
+            yield from (re.sub("^#", "###", text, flags=re.MULTILINE), "")
 
 
 def _errors() -> str:

@@ -64,7 +64,7 @@ def archive(tmp_path_factory):
 
 def test_every_part_is_tested():
     titles = re.findall(r"^## (.*)$", PAGE.read_text(), re.MULTILINE)
-    assert titles == [*sorted(PARTS, key=titles.index), "rechunker"]
+    assert titles == [*sorted(PARTS, key=titles.index), "Not with rechunker"]
 
 
 @pytest.mark.parametrize("title", PARTS)

@@ -89,7 +89,7 @@ def _choose(config: pytest.Config) -> None:
     if option.numprocesses is None and not (named or option.usepdb or option.collectonly):
         # more than there are cores: tests wait for the disk, those of the second tier for processes
         # and servers, too
-        more = 2 if option.tier == "rest" else 1
+        more = 3 if option.tier == "rest" else 1
         option.numprocesses = min(4, max(2, len(os.sched_getaffinity(0)))) + more
     if option.numprocesses and option.dist == "no":
         option.dist = "loadgroup"

@@ -34,7 +34,9 @@ from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 
 # bookkeeping that netCDF-C hides wherever it stands: read where the dimensions need it, never shown
 _NEEDED = frozenset({"CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"})
-_HIDDEN = frozenset({*_NEEDED, "DIMENSION_LIST", *(name.decode() for name in UNREAD)})
+HIDDEN = frozenset({*_NEEDED, "DIMENSION_LIST", *(name.decode() for name in UNREAD)})
+"""Attributes that no description of a file shows."""
+
 _NATIVE = {
     (h5t.INTEGER, size, sign): (np.dtype(f"{kind}{size}"), getattr(h5t, f"NATIVE_{c}INT{8 * size}"))
     for size in (1, 2, 4, 8)
@@ -123,7 +125,7 @@ def _show(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fou
         if name == "DIMENSION_LIST":
             found.has_dimension_list = True
             found.scales = known.addresses if isinstance(known, References) else None
-        if name in _HIDDEN and name not in _NEEDED:
+        if name in HIDDEN and name not in _NEEDED:
             continue
         if name in found.shown:  # one of them is not UTF-8
             found.lost[name] = f"another attribute has this name; this one is {raw!r}"
@@ -139,7 +141,7 @@ def _show(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fou
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the variable stays
             found.lost[name] = str(error) or type(error).__name__
             continue
-        (found.hidden if name in _HIDDEN else found.shown)[name] = value
+        (found.hidden if name in HIDDEN else found.shown)[name] = value
     return found
 
 

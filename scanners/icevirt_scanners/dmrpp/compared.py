@@ -1,0 +1,157 @@
+"""Compare what a DMR++ document says with what the file itself says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.errors import ScanError
+from icevirt.model.chunks import ChunkType
+from icevirt.model.json import JSON
+from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.elsewhere import Elsewhere
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.hdf5.scanner import Hdf5Scanner
+
+DIMENSION = "a dimension, or values of it that were never written"
+"""What a document has where netCDF stored the dimension alone: only the file tells which."""
+
+_DECODING = ("_FillValue", "missing_value", "scale_factor", "add_offset", "units", "calendar")
+"""Attributes that change what a reader makes of the stored values."""
+
+
+def compare_with_file(
+    elsewhere: Elsewhere, target: str, arrays: Sequence[ScannedArray], context: ScanContext
+) -> None:
+    """Scan the file that a document describes, and compare.
+
+    Raises:
+        ScanError: The document contradicts the file, or there is no such file.
+    """
+    options = ScannerOptions(group=context.options.group, policy=(("*", "skip"),))
+    found = {each.path: each for each in _scan(elsewhere, target, options, context).arrays}
+    for array in arrays:
+        if array.path not in found:
+            if array.references.count(ChunkType.inline):
+                continue  # archives add values that files lack
+            raise _contradiction(context, target, variable=array.path, cause="not in the file")
+        for what, said, true in _differences(array, found.pop(array.path)):
+            raise _contradiction(
+                context, target, variable=array.path, cause=what, said=str(said), found=str(true)
+            )
+
+
+def read_from_file(
+    elsewhere: Elsewhere, target: str, lacking: Mapping[str, str], context: ScanContext
+) -> tuple[ScannedArray, ...]:
+    """Return the variables of which the document does not say all, as the file's own scan does.
+
+    Args:
+        elsewhere: What opens the file.
+        target: Its URL.
+        lacking: What the document lacks, by path.
+        context: Of the document's scan, which gets what is found on the way.
+
+    Raises:
+        ScanError: There is no such file, or it lacks a variable.
+        UnsupportedError: One cannot be represented, and may not be left out.
+    """
+    options = replace(context.options, variables=tuple(lacking), share=None)
+    found = _scan(elsewhere, target, options, context)
+    context.findings += found.findings
+    there = {each.path: each for each in found.arrays}
+    for path, cause in lacking.items():
+        if cause == DIMENSION and path not in there:
+            continue
+        if path not in there and path not in found.left_out:
+            what = f"not in the file, and the document has {cause}"
+            raise _contradiction(context, target, variable=path, cause=what)
+        context.tell(path, "read-from-file", f"its DMR++ document has: {cause}")
+    context.left_out += [path for path in found.left_out if path in lacking]
+    return tuple(there[path] for path in lacking if path in there)
+
+
+def _scan(
+    elsewhere: Elsewhere, target: str, options: ScannerOptions, context: ScanContext
+) -> ScannedFile:
+    opened = elsewhere.source(target)
+    if opened is None:
+        raise _contradiction(context, target, cause="there is no such file")
+    with opened:
+        return Hdf5Scanner().scan(opened, options)
+
+
+def _contradiction(context: ScanContext, target: str, **facts: Any) -> ScanError:
+    return ScanError(
+        "a DMR++ document contradicts the file that it describes",
+        do="Make the document again, or scan the file itself.",
+        file=context.source.file.url,
+        target=target,
+        **facts,
+    )
+
+
+def _differences(said: ScannedArray, true: ScannedArray) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what the document says otherwise than the file: what, by the document, by the file."""
+    yield from _unequal("the shape", said.shape, true.shape)
+    if true.whole or true.references.count(ChunkType.inline):
+        return  # the file's scan stored the values, and has no references to compare
+    yield from _unequal("the data type", said.data_type, true.data_type)
+    for name in _DECODING:
+        yield from _unequal(name, _plain(said, name), _plain(true, name))
+    if said.references.count(ChunkType.inline):
+        return
+    yield from _unequal("filters", _undoing(said.codecs), _undoing(true.codecs))
+    if len(said.references) < _count(said):
+        yield from _unequal("the fill value", said.fill_value, true.fill_value)
+    if said.contiguous and true.contiguous:
+        yield from _unequal("the place", _extent(said), _extent(true))
+        return
+    yield from _unequal("the shape of chunks", said.chunk_shape, true.chunk_shape)
+    ours, theirs = said.references.sort(), true.references.sort()
+    yield from _unequal("the number of chunks", len(ours), len(theirs))
+    for column in ("index", "offset", "length"):
+        one, other = getattr(ours, column), getattr(theirs, column)
+        if not np.array_equal(one, other):
+            row = int(np.argmax((one != other).reshape(len(one), -1).any(axis=1)))
+            yield f"{column} of the chunk {ours.index[row].tolist()}", one[row], other[row]
+
+
+def _unequal(what: str, said: Any, true: Any) -> Iterator[tuple[str, Any, Any]]:
+    if said != true:
+        yield what, said, true
+
+
+def _plain(array: ScannedArray, name: str) -> Any:
+    value = array.attributes.values.get(name)
+    return "NaN" if isinstance(value, float) and value != value else value  # noqa: PLR0124
+
+
+def _undoing(codecs: Sequence[JSON]) -> list[JSON]:
+    """Return codecs without the level of compression, which decoders do not need."""
+    found: list[JSON] = []
+    for codec in codecs:
+        if not isinstance(codec, Mapping):
+            found.append(codec)
+            continue
+        settings = codec.get("configuration")
+        kept = settings if isinstance(settings, Mapping) else {}
+        found.append({**codec, "configuration": {k: v for k, v in kept.items() if k != "level"}})
+    return found
+
+
+def _extent(array: ScannedArray) -> tuple[int, int]:
+    """Return where the values of a contiguous array begin, and how many bytes they are."""
+    table = array.references
+    return int(table.offset.min(initial=0)) if len(table) else 0, int(table.length.sum())
+
+
+def _count(array: ScannedArray) -> int:
+    """Return how many chunks the grid of an array has."""
+    edges = zip(array.shape, array.chunk_shape, strict=True)
+    return math.prod(-(-length // edge) for length, edge in edges)

@@ -1,0 +1,228 @@
+"""A DMR++ document stands for its file, and is refused where it says something else.
+
+Of the 247 pairs of document and file that the tests of Hyrax 1.17 hold (github.com/OPENDAP/bes), by
+hand: 370 arrays of 234 files equal h5py; 13 files are refused, by what their documents contradict.
+"""
+
+import re
+from pathlib import Path
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import icevirt
+from builds.support import assert_same_dataset, opened_by_both
+from icevirt.errors import IcevirtError, ScanError
+from icevirt_scanners.dmrpp import scanner
+from icevirt_scanners.hdf5.scanner import Hdf5Scanner
+from scanners.dmrpp.document_of import SPACES, write_document
+
+LAT, LON = 4, 6
+
+
+@pytest.fixture(autouse=True)
+def _no_kind_is_known(monkeypatch):
+    monkeypatch.setattr(scanner, "_known", {})
+    monkeypatch.setattr(scanner, "_ONE_IN", 1 << 62)
+
+
+def write_file(path, day=0):
+    """Write a step of a granule: filters in several orders, a group, an enumeration, text."""
+    with netCDF4.Dataset(path, "w") as file:
+        for name, length in {"time": None, "lat": LAT, "lon": LON, "flag": 3}.items():
+            file.createDimension(name, length)
+        for name, values in {"lat": np.linspace(-3, 3, LAT), "lon": np.arange(LON)}.items():
+            file.createVariable(name, "f4", (name,))[:] = values
+        time = file.createVariable("time", "i4", ("time",))
+        time.units, time[:] = "days since 2000-01-01", [day]
+        random = np.random.default_rng(day)
+        for name, options in {
+            "plain": {"contiguous": False, "chunksizes": (1, 2, 3)},
+            "packed": {"zlib": True, "shuffle": True, "fletcher32": True, "chunksizes": (1, 2, 6)},
+            "partly": {"zlib": True, "chunksizes": (1, 2, 2), "fill_value": np.float32(9.96921e36)},
+        }.items():
+            found = file.createVariable(name, "f4", ("time", "lat", "lon"), **options)
+            found.units = "K"
+            rows = slice(0, 2) if name == "partly" else slice(None)
+            found[0, rows] = random.random((LAT, LON), np.float32)[rows]
+        file["packed"].scale_factor = np.float64(0.1)
+        below = file.createGroup("below")
+        below.createVariable("count", np.dtype(">i2"), ("lat",), endian="big")[:] = np.arange(LAT)
+        words = file.createVariable("words", str, ("flag",))
+        words[:] = np.array(["a", "bc", "def"], object)
+        file.title = "granules"
+    return path
+
+
+@pytest.fixture
+def granules(tmp_path):
+    """Three files, and beside each its document."""
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    files = [write_file(folder / f"g{day}.nc", day) for day in range(3)]
+    for file in files:
+        write_document(file)
+    return files
+
+
+def names(files):
+    return [f"{file}.dmrpp" for file in files]
+
+
+def test_a_build_from_documents_is_the_one_from_the_files(granules, tmp_path, in_process):
+    found = {}
+    for kind, sources in {"documents": names(granules), "files": granules}.items():
+        report = icevirt.build(sources, tmp_path / kind, concat_dim="time")
+        assert report.references.virtual
+        found[kind] = opened_by_both(tmp_path / kind, report)
+    assert_same_dataset(found["documents"], found["files"])
+    below = {"group": "below", "engine": "icevirt"}
+    with (
+        xr.open_dataset(tmp_path / "documents", **below) as ours,
+        xr.open_dataset(tmp_path / "files", **below) as theirs,
+    ):
+        xr.testing.assert_identical(ours.load(), theirs.load())
+    assert icevirt.verify(tmp_path / "documents").ok
+
+
+def test_of_a_known_kind_the_document_alone_is_read(granules, monkeypatch):
+    opened = []
+    real = Hdf5Scanner.scan
+
+    def scan(self, source, options):
+        opened.append(source.file.url)
+        return real(self, source, options)
+
+    monkeypatch.setattr(Hdf5Scanner, "scan", scan)
+    for name in names(granules):
+        icevirt.scan_file(name, scan_options={"drop_variables": ["words"]})
+    assert [url.rpartition("/")[2] for url in opened] == ["g0.nc"]
+    monkeypatch.setattr(scanner, "_ONE_IN", 1)
+    icevirt.scan_file(names(granules)[2], scan_options={"drop_variables": ["words"]})
+    assert len(opened) == 2
+
+
+def test_verify_finds_what_a_sample_did_not_see(granules, tmp_path, in_process):
+    document = Path(names(granules)[1])
+    first, second = re.findall(r'offset="(\d+)" nBytes="24" chunk', document.read_text())[:2]
+    swapped = document.read_text().replace(f'"{first}"', '"x"').replace(f'"{second}"', f'"{first}"')
+    document.write_text(swapped.replace('"x"', f'"{second}"'))
+    icevirt.build(names(granules), tmp_path / "repo", concat_dim="time")
+    found = icevirt.verify(tmp_path / "repo").checked.differences
+    assert "plain" in str(found)
+
+
+def test_values_that_the_document_adds_are_stored(granules, tmp_path, in_process):
+    area = np.arange(LAT * LON, dtype="f8").reshape(LAT, LON)
+    document = write_document(granules[0], added={"area": (("/lat", "/lon"), area)})
+    icevirt.build(document, tmp_path / "repo")
+    with xr.open_dataset(tmp_path / "repo", engine="icevirt") as ours:
+        np.testing.assert_array_equal(ours["area"], area)
+        assert ours["area"].dims == ("lat", "lon")
+
+
+@pytest.mark.parametrize("form", ["enumeration", "one element around a chunk"])
+def test_older_and_rarer_forms_are_read(form, tmp_path, in_process):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(4, dtype="i4")
+        file["x"].make_scale("x")
+        kind = h5py.enum_dtype({"dry": 0, "wet": 3}, "i1") if form == "enumeration" else "i1"
+        file.create_dataset("state", data=np.array([0, 3, 3, 0], "i1"), dtype=kind)
+        file["state"].dims[0].attach_scale(file["x"])
+    document = write_document(path)
+    if form != "enumeration":
+        text = re.sub(r"</?dmrpp:chunks[^>]*>", "", document.read_text())
+        document.write_text(text.replace("http://xml", "https://xml"))
+    icevirt.build(document, tmp_path / "repo")
+    icevirt.build(path, tmp_path / "expected")
+    with (
+        xr.open_dataset(tmp_path / "repo", engine="icevirt") as ours,
+        xr.open_dataset(tmp_path / "expected", engine="icevirt") as theirs,
+    ):
+        xr.testing.assert_identical(ours.load(), theirs.load())
+
+
+WRONG = {
+    "an offset": (r'offset="(\d)', 'offset="1\\1', "lies outside|offset of the chunk"),
+    "filters in another order": (
+        "fletcher32 shuffle deflate",
+        "shuffle deflate fletcher32",
+        "filters",
+    ),
+    "a length": ('name="lat" size="4"', 'name="lat" size="5"', "another length"),
+    "a length in chunks": ('name="lon" size="6"', 'name="lon" size="5"', "another length|shape"),
+    "a unit": ("<Value>K</Value>", "<Value>C</Value>", "units"),
+    "a factor": ("<Value>0.1</Value>", "<Value>0.1001</Value>", "scale_factor"),
+    "a fill value of chunks that are not there": (
+        'fillValue="9.96921e\\+36"',
+        'fillValue="1"',
+        "fill",
+    ),
+    "a byte order": ('byteOrder="BE"', 'byteOrder="LE"', "filters"),
+    "a variable": ('name="plain"', 'name="other"', "not in the file"),
+    "a chunk less": (r"<dmrpp:chunk offset[^>]*Array=.\[0,2,0\].[^>]*>", "", "number of chunks"),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "output"), WRONG.values(), ids=WRONG.keys())
+def test_a_document_that_contradicts_its_file_is_refused(
+    before, after, output, granules, tmp_path, in_process
+):
+    (document,) = names(granules[:1])
+    text, count = re.subn(before, after, Path(document).read_text())
+    assert count
+    Path(document).write_text(text)
+    with pytest.raises(ScanError, match=output) as caught:
+        icevirt.build(document, tmp_path / "repo", concat_dim="time")
+    assert "g0.nc.dmrpp" in str(caught.value)
+    assert not (tmp_path / "repo").exists()
+
+
+BAD = {
+    "cut": (lambda text: text[: len(text) // 2], "damaged DMR"),
+    "entities": (
+        lambda text: text.replace("<Dataset", '<!DOCTYPE x [<!ENTITY a "b">]><Dataset'),
+        "declares entities",
+    ),
+    "a name without a dimension": (lambda text: text.replace("/lat", "/none"), "KeyError"),
+    "a number that is none": (lambda text: text.replace('size="4"', 'size="x"'), "ValueError"),
+    "a variable twice": (lambda text: text.replace('name="partly"', 'name="plain"'), "twice"),
+    "a chunk between places": (lambda text: text.replace("[0,2,0]", "[0,1,0]"), "between"),
+    "places of another rank": (lambda text: text.replace("[0,2,0]", "[0,2]"), "reshape|where"),
+}
+
+
+@pytest.mark.parametrize(("change", "output"), BAD.values(), ids=BAD.keys())
+def test_a_damaged_document_is_named(change, output, granules):
+    (document,) = names(granules[:1])
+    text = Path(document).read_text()
+    Path(document).write_text(change(text))
+    with pytest.raises(IcevirtError, match=output) as caught:
+        icevirt.scan_file(document)
+    assert "g0.nc.dmrpp" in str(caught.value)
+
+
+def test_no_other_file_than_the_one_beside_is_read(granules, tmp_path):
+    (document,) = names(granules[:1])
+    text = Path(document).read_text()
+    other = write_file(tmp_path / "private.nc", 9)
+    for change in (
+        (SPACES, f'{SPACES} dmrpp:href="{other}"'),
+        ("<dmrpp:chunk ", f'<dmrpp:chunk href="{other}" '),
+    ):
+        Path(document).write_text(text.replace(*change))
+        scanned = icevirt.scan_file(document)
+        urls = {url for array in scanned.arrays for url in array.references.locations.url}
+        assert {url.rpartition("/")[2] for url in urls} == {"g0.nc"}
+    lonely = tmp_path / "g.nc.dmrpp"
+    lonely.write_text(text)
+    with pytest.raises(ScanError, match=r"g\.nc"):
+        icevirt.scan_file(lonely)
+    renamed = tmp_path / "g.xml"
+    renamed.write_text(text)
+    with pytest.raises(ScanError, match="whose name does not say"):
+        icevirt.scan_file(renamed)

@@ -118,6 +118,8 @@ class RefsReader:
         self._parts: OrderedDict[str, _Part] = OrderedDict()  # the one used last at the end
         self._size = 0  # of all of them
         self._whole: tuple[str, Any] | None = None  # the small part that was decoded last
+        # the row group of several arrays that was decoded last: part, number, and rows by path
+        self._shared: tuple[str, int, Any, Mapping[str, Sequence[int]]] | None = None
         self._expected: frozenset[str] = frozenset()
         self._cache = ReferenceCache(budget)
 
@@ -133,10 +135,28 @@ class RefsReader:
         held = self._part(part)
         if held.is_small and (self._whole is None or self._whole[0] != part):
             self._whole = part, held.read(None)
-        tables = [self._whole[1]] if held.is_small and self._whole else held.groups(path)
+        if held.is_small and self._whole:
+            tables: Iterable[Any] = [of_array(self._whole[1], path)]
+        else:
+            tables = self._groups(part, path)
         for table in tables:
-            for row in of_array(table, path).select(_COLUMNS).to_pylist():
+            for row in table.select(_COLUMNS).to_pylist():
                 yield PackedBlock(**row)
+
+    def _groups(self, name: str, path: str) -> Iterator[Any]:
+        """Yield the blocks of an array in a large part, by row group; one that is shared is kept.
+
+        Arrays are read in their order, and thousands may share one.
+        """
+        part = self._part(name)
+        for number in part.numbers(path):
+            if number in part.by_path.get(path, ()):
+                yield part.group(number)
+                continue
+            if self._shared is None or self._shared[:2] != (name, number):
+                table = part.group(number)
+                self._shared = (name, number, table, _rows_by_path(table))
+            yield _rows_in(self._shared[2], self._shared[3].get(path, ()))
 
     def locate(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the files.
@@ -162,8 +182,8 @@ class RefsReader:
                 yield batch
             else:
                 name = left.pop(0)
-                for table in self._part(name).groups(path):
-                    yield BlockBatch.of({name: 0}, of_array(table, path))
+                for table in self._groups(name, path):
+                    yield BlockBatch.of({name: 0}, table)
 
     def _gather(self, names: Sequence[str], path: str) -> tuple[int, BlockBatch]:
         """Read an array of the first parts, and keep what else is expected of these."""
@@ -178,12 +198,10 @@ class RefsReader:
             size += tables[-1].nbytes
         parts = {name: number for number, name in enumerate(names[: len(tables)])}
         table = pa.concat_tables(tables).combine_chunks()
-        rows = defaultdict[str, list[int]](list)
-        for row, each in enumerate(one_array(table["path"]).to_pylist()):
-            rows[each].append(row)
+        rows = _rows_by_path(table)
         for each in sorted(self._expected - {path}):
-            self._cache.put(each, parts, _rows_in(table, rows[each]))
-        return len(parts), BlockBatch.of(parts, _rows_in(table, rows[path]))
+            self._cache.put(each, parts, _rows_in(table, rows.get(each, ())))
+        return len(parts), BlockBatch.of(parts, _rows_in(table, rows.get(path, ())))
 
     def _part(self, name: str) -> _Part:
         if name not in self._parts:
@@ -279,25 +297,22 @@ class _Part:
         if paths is None:
             numbers = list(range(self.file.metadata.num_row_groups))
         else:
-            numbers = sorted({number for path in paths for number in self._numbers(path)})
+            numbers = sorted({number for path in paths for number in self.numbers(path)})
         with telling_damage(self.path):
             if not numbers:  # which old releases of pyarrow take for damage
                 return self.file.schema_arrow.empty_table()
             # threads cost more than they bring where a row group holds a few blocks
             return self.file.read_row_groups(numbers, use_threads=False)
 
-    def groups(self, path: str) -> Iterator[Any]:
-        """Yield tables that the blocks of one array are in, one in memory at a time."""
-        for number in sorted(self._numbers(path)):
-            with telling_damage(self.path):
-                yield self.file.read_row_group(number, use_threads=False)
+    def group(self, number: int) -> Any:
+        """Return one row group."""
+        with telling_damage(self.path):
+            return self.file.read_row_group(number, use_threads=False)
 
-    def _numbers(self, path: str) -> Iterator[int]:
-        """Yield the row groups that may hold blocks of an array."""
-        yield from self.by_path.get(path, ())
-        for number, span in self.shared:
-            if span is None or span[0] <= path <= span[1]:
-                yield number
+    def numbers(self, path: str) -> list[int]:
+        """Return the row groups that may hold blocks of an array."""
+        shared = (n for n, span in self.shared if span is None or span[0] <= path <= span[1])
+        return sorted([*self.by_path.get(path, ()), *shared])
 
 
 def _paths(group: Any) -> tuple[str, str] | None:
@@ -339,8 +354,14 @@ def number_rows(table: Any, part: int) -> Any:
 
 def of_array(table: Any, path: str) -> Any:
     """Return the blocks of one array; Arrow's own comparison would import pandas."""
-    rows = [row for row, each in enumerate(one_array(table["path"]).to_pylist()) if each == path]
-    return _rows_in(table, rows)
+    return _rows_in(table, _rows_by_path(table).get(path, ()))
+
+
+def _rows_by_path(table: Any) -> Mapping[str, Sequence[int]]:
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, each in enumerate(one_array(table["path"]).to_pylist()):
+        rows[each].append(row)
+    return dict(rows)
 
 
 def _rows_in(table: Any, rows: Sequence[int]) -> Any:

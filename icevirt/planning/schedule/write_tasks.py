@@ -186,18 +186,22 @@ def manifests_of(plan: BuildPlan) -> int:
 
 def _share_manifests(plan: BuildPlan) -> Iterator[list[ManifestWindow]]:
     """Yield the windows that share a manifest."""
-    shared: dict[tuple[int, int], list[ManifestWindow]] = {}
+    shared: dict[tuple[int, int], list[ManifestWindow]] = defaultdict(list)
+    references: dict[tuple[int, int], int] = defaultdict(int)
     for cut in itertools.chain.from_iterable(map(cuts, plan.arrays)):
         if cut.is_alone:
             yield [cut]
             continue
-        open_cuts = shared.setdefault(cut.run, [])
-        full = sum(each.references for each in open_cuts) + cut.references > SHARED_REFERENCES
-        # a manifest has one table for each array, so an array's windows never share one
-        if full or any(each.array is cut.array for each in open_cuts):
+        open_cuts, mine = shared[cut.run], cut.references
+        full = references[cut.run] + mine > SHARED_REFERENCES
+        # a manifest has one table for each array, so an array's windows never share one: they
+        # follow one another
+        if full or (open_cuts and open_cuts[-1].array is cut.array):
             yield list(open_cuts)
             open_cuts.clear()
+            references[cut.run] = 0
         open_cuts.append(cut)
+        references[cut.run] += mine
     yield from (open_cuts for open_cuts in shared.values() if open_cuts)
 
 

@@ -247,6 +247,10 @@ class Late(BaseHTTPRequestHandler):
 
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.path.startswith("/late/"):
+            Late.latency = float(self.path.removeprefix("/late/"))
+            self._answer(200, {}, b"")
+            return
         if self.path == "/asked":
             Late.counts[_WAITS] = one_after_the_other(Late.spans)
             body = "\n".join(f"{name} {count}" for name, count in Late.counts.items()).encode()

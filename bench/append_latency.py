@@ -8,10 +8,10 @@ answers came one after the other (some of them while this process computes), byt
 passed on in either direction, and requests by kind; then seconds and requests until a reader
 that opens the repository anew has a value of the new file. ``--references`` is how many the dataset
 has before, in arrays that lie in sparse files of at most 100,000 steps; ``--commits`` is how many
-snapshots its history has. With ``--grib`` files are
-leads of a forecast in GRIB, a message for each array. ``--peer`` does the commits
-with icechunk's own client for comparison: it gets the locations of the chunks as arguments and
-reads no file.
+snapshots its history has. With ``--grib`` files are leads of a forecast in GRIB, a message for each
+array. ``--how`` says what commits: `icevirt.append`, `icevirt.update`, or a stream of Spark, where
+processor time is that of the driver's Python. ``--peer`` does the commits with icechunk's own
+client for comparison: it gets the locations of the chunks as arguments and reads no file.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=12, help="that are appended")
     parser.add_argument("--latency", type=float, default=0.058, help="seconds before an answer")
     parser.add_argument("--grib", action="store_true", help="files of GRIB, by ecCodes")
+    parser.add_argument("--how", choices=["append", "update", "stream"], default="append")
     parser.add_argument("--peer", action="store_true", help="measure icechunk's client, too")
     parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -75,7 +77,8 @@ def main() -> None:
 
 def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     """Build, append one by one, and print a line for each."""
-    direct = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo")
+    late = S3Place(endpoint=f"http://127.0.0.1:{proxy}", prefix="repo")
+    repo = late.icevirt()
     there = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="archive").store()
     steps = max(2, asked.references // asked.arrays)
     write = write_messages if asked.grib else write_arrays
@@ -84,11 +87,26 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     for at in range(0, steps, _PER_FILE):
         some = min(_PER_FILE, steps - at)
         write(folder / "first" / f"{at:012}.{suffix}", at, some, asked.arrays)
+    os.environ |= {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy}",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    archive = f"s3://{BUCKET}/archive/*.{suffix}"
+    sources = [str(folder / "first" / f"*.{suffix}")]
+    if asked.how == "update":  # which lists what the build named
+        write(folder / "next", steps, 1, asked.arrays)
+        there.put(f"{0:06}.{suffix}", (folder / "next").read_bytes())
+        sources.append(archive)
+        steps += 1
+    tell(proxy, 0)
     begin = time.perf_counter()
     times = 2 * 8 * steps  # bytes; the coordinate of 100 million steps is above the usual limit
     icevirt.build(
-        str(folder / "first" / f"*.{suffix}"),
-        direct.icevirt(),
+        sources,
+        repo,
         concat_dim=dimension,
         executor="in-process",
         combine_options={"max_native_bytes": max(times, 2**28)},
@@ -97,31 +115,26 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     held = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo").store()
     if asked.commits:
         held.put("repo", with_history(bytes(held.get("repo").bytes()), asked.commits))
-    os.environ |= {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy}",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    late = S3Place(endpoint=f"http://127.0.0.1:{proxy}", prefix="repo")
-    repo = late.icevirt()
+    tell(proxy, asked.latency)
     took, used, read_in = [], [], []
     print("file  seconds  processor  flat  waits  read  written  phases  requests  reader")
+    commit = commits(asked.how, archive, repo, folder)
+    first = 1 if asked.how == "update" else 0
     for number in range(asked.files):
         write(folder / "next", steps + number, 1, asked.arrays)
-        there.put(f"{number:06}.{suffix}", (folder / "next").read_bytes())
         asked_of(proxy)
         begin, spent = time.perf_counter(), time.process_time()
-        report = icevirt.append(f"s3://{BUCKET}/archive/*.{suffix}", repo)
+        there.put(f"{first + number:06}.{suffix}", (folder / "next").read_bytes())
+        report = commit()
         took.append(time.perf_counter() - begin)
         used.append(time.process_time() - spent)
-        phases = {name: round(value, 2) for name, value in report.seconds.items()}
+        seconds = getattr(report, "seconds", {})
+        phases = {name: round(value, 2) for name, value in seconds.items()}
         requests = dict(asked_of(proxy).most_common())
         read, written = requests.pop(_READ, 0), requests.pop(_WRITTEN, 0)
         waits = requests.pop(_WAITS, 0)
         print(
-            f"{number:4}  {took[-1]:.2f}  {used[-1]:.2f}  {report.flat}  {waits}  "
+            f"{number:4}  {took[-1]:.2f}  {used[-1]:.2f}  {getattr(report, 'flat', '')}  {waits}  "
             f"{read:,} B  {written:,} B  {phases}  "
             f"{sum(requests.values())} {requests}",
             end="  ",
@@ -143,6 +156,52 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     )
     if asked.peer:
         peer(late, asked, steps)
+
+
+def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], Any]:
+    """Return what commits the file that is new, and returns when it is committed."""
+    if how == "append":
+        return lambda: icevirt.append(archive, repo)
+    if how == "update":
+        return lambda: icevirt.update(repo)
+    from pyspark.sql import SparkSession
+
+    from icevirt.spark import foreach_batch, register
+
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.getOrCreate()
+    register(spark)
+    done: list[Any] = []
+    append = foreach_batch(repo)
+
+    def append_batch(batch: Any, number: int) -> None:
+        append(batch, number)
+        done.append(number)
+
+    query = (
+        spark.readStream.format("icevirt-files")
+        .load(archive)
+        .writeStream.foreachBatch(append_batch)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+
+    def wait() -> None:
+        while not done:
+            if query.exception() is not None:
+                raise RuntimeError(str(query.exception()))
+            time.sleep(0.005)
+        done.clear()
+
+    return wait
+
+
+def tell(proxy: int, latency: float) -> None:
+    """Let the proxy wait so many seconds before each answer."""
+    connection = HTTPConnection("127.0.0.1", proxy, timeout=30)
+    connection.request("GET", f"/late/{latency}")
+    connection.getresponse().read()
+    connection.close()
 
 
 def peer(late: S3Place, asked: Any, steps: int) -> None:

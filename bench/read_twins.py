@@ -1,10 +1,10 @@
 """Measure a time series and a map of one dataset, with and without a twin, in a late bucket.
 
 ``python bench/read_twins.py`` builds a dataset of 400 files with a map each, in a bucket on
-loopback, and a twin of its variable. Then it reads one point through all files, and one map, through a proxy
-that waits 5 and 50 ms before each answer: with icevirt from the variable's own chunks and as it
-chooses, and with icechunk's own client and zarr from either array. Each figure is of an array that
-was just opened: its manifests are read, too. Seconds are medians; requests are those of one round.
+loopback, and a twin of its variable. Then it reads one point through all files, and one map, by a
+proxy that waits 5 and 50 ms before each answer: with icevirt from the variable's own chunks and as
+it chooses, and with icechunk's own client and zarr from either array. Each figure is of an array
+that was just opened: its manifests are read, too. Seconds are medians; requests are of one round.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ import zarr
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from append_latency import asked_of
+from append_latency import asked_of, tell
 
 import icevirt
 from servers import places
@@ -148,14 +147,6 @@ def write(path: Path, step: int, values: Any) -> None:
             file[name] = labels
             file[name].make_scale(name)
             file["t"].dims[axis].attach_scale(file[name])
-
-
-def tell(proxy: int, latency: float) -> None:
-    """Let the proxy wait so many seconds before each answer."""
-    connection = HTTPConnection("127.0.0.1", proxy, timeout=30)
-    connection.request("GET", f"/late/{latency}")
-    connection.getresponse().read()
-    connection.close()
 
 
 if __name__ == "__main__":

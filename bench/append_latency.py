@@ -168,6 +168,7 @@ def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], Any
 
     from icevirt.spark import foreach_batch, register
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.getOrCreate()
     register(spark)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from icevirt.api.choices import apart, check_group, share
+from icevirt.api.dataset.change import Dataset
 from icevirt.api.dataset.differences import (
     UpdateCall,
     Vanished,
@@ -28,6 +29,7 @@ from icevirt.api.dataset.differences import (
     seconds_of,
 )
 from icevirt.api.dataset.files_held import CATALOG
+from icevirt.api.dataset.recipes import Followed
 from icevirt.api.dataset.records import digest_of
 from icevirt.api.dataset.transaction import ExecutorStarter, is_overtaken, until_alone
 from icevirt.api.dataset.update_change import DatasetUpdate, report_nothing
@@ -176,8 +178,10 @@ def update(
     with ExitStack() as stack:
         stack.enter_context(long_running("update", clock))
         starter = ExecutorStarter(stack, clock, executor)
+        seen: list[tuple[Dataset, Followed]] = []
         if not dry_run:
-            follow(call, look(call))  # before anything is written
+            dataset = look(call)
+            seen.append((dataset, follow(call, dataset)))  # before anything is written
             other = stack.enter_context(
                 hold_lease(storage, branch=branch, group=call.group, if_running=if_running)
             )
@@ -195,7 +199,7 @@ def update(
             return bool(changed)
 
         return until_alone(
-            "update", lambda _: _attempt(call, frozenset(unsettled), starter, clock), is_lost
+            "update", lambda _: _attempt(call, seen, frozenset(unsettled), starter, clock), is_lost
         )
 
 
@@ -221,10 +225,17 @@ def _refuse_beside_variables(call: UpdateCall) -> None:
 
 
 def _attempt(
-    call: UpdateCall, unsettled: frozenset[str], starter: ExecutorStarter, clock: Clock
+    call: UpdateCall,
+    seen: list[tuple[Dataset, Followed]],
+    unsettled: frozenset[str],
+    starter: ExecutorStarter,
+    clock: Clock,
 ) -> UpdateReport:
-    dataset = look(call)
-    how = follow(call, dataset)
+    """Update what is there; what was seen just now of it counts for the first attempt."""
+    if not seen:
+        dataset = look(call)
+        seen.append((dataset, follow(call, dataset)))
+    dataset, how = seen.pop()
     reach = SourceAccess.of({**how.access, **call.access})
     with grant_access(reach):
         work = DatasetUpdate.begin(call, dataset, how, unsettled, starter, clock)
@@ -243,6 +254,7 @@ type IfRunning = Literal["wait", "skip"]
 SECONDS = 120.0
 """For which a lease holds after it was last renewed."""
 
+_ended: dict[tuple[str, str], Version] = {}  # of leases that this process gave back
 _POLL = 2.0  # seconds between looks at the lease of another
 
 
@@ -259,23 +271,29 @@ class Lease:
 
     def take(self) -> str:
         """Take the lease if it is free; else return who holds it."""
+        last = _ended.pop((self.storage.url, self.path), None)
+        if last is not None and self._write(last):  # nobody had it since this process
+            return ""
         try:
             raw, version = self.storage.get_versioned(self.path)
         except ObjectNotFoundError:
             raw, version = b"", None
         if holder := _holder(raw):
             return holder
+        return "" if self._write(version) else "another update that began at the same moment"
+
+    def _write(self, version: Version | None) -> bool:
         written = self.storage.put_if(self.path, self._body(self.seconds), was=version)
-        if isinstance(written, Written):
-            self._version = written.version
-            return ""
-        return "another update that began at the same moment"
+        self._version = written.version if isinstance(written, Written) else None
+        return isinstance(written, Written)
 
     def keep(self) -> None:
         """Renew the lease until the block is over, and let the next update begin at once then."""
         self._renew()
         with contextlib.suppress(IcevirtError):  # it ends by itself
-            self.storage.put_if(self.path, self._body(0), was=self._version)
+            written = self.storage.put_if(self.path, self._body(0), was=self._version)
+            if isinstance(written, Written):
+                _ended[self.storage.url, self.path] = written.version
 
     def _renew(self) -> None:
         while not self._done.wait(self.seconds / 4):

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from icevirt.catalog.parts import tables_of_files
 from icevirt.errors import ObjectNotFoundError, ScanMemoryError, ScanTimeoutError
 from icevirt.model.strings import Strings
 from icevirt.storage.protocol import ObjectInfo, Storage
+from icevirt.threads import Threads
 
 _KEY = ["url", "etag", "size", "last_modified"]
 _STOPPED = ["code", "time_limit", "memory_limit"]
@@ -86,10 +88,12 @@ def look_up_files(
         known: Of what was read already; takes what is read now.
     """
     order = {name: at for at, name in enumerate(dict.fromkeys((identity, *also)))}
-    tables = tables_of_files(storage)
+    with Threads(1, "icevirt-look-up") as pool:  # else a server is waited for twice
+        forgetting = pool.submit(rows_forgotten, storage)
+        tables = tables_of_files(storage)
+        forgotten = forgetting.result()
     mine = (part for part in tables if catalog.scan_of(part) in order)
     parts = tuple(sorted(mine, key=lambda part: (order[catalog.scan_of(part)], part)))
-    forgotten = rows_forgotten(storage)
     search = _Search(files, parts, [tables[name] for name in parts])
     search.leave_out(each for note in forgotten for each in note)
     if len(parts) >= FEWEST:
@@ -239,7 +243,22 @@ class _FileRows(NamedTuple):
 
 
 type KnownTables = dict[tuple[str, ObjectInfo, ScanLimits], _FileRows]
-"""Tables that one operation read, by catalog and listing: another one of a name has another."""
+"""Tables that were read, by catalog and listing: another one of a name has another."""
+
+_KEPT = 1 << 20  # files in tables that are remembered
+
+
+def known_tables(whose: str) -> KnownTables:
+    """Return what this process read of a repository's tables, for who looks again and again."""
+    found = _known_tables(whose)
+    if len(found) > 4 * FEWEST or sum(len(rows.row) for rows in found.values()) > _KEPT:
+        found.clear()
+    return found
+
+
+@lru_cache(8)
+def _known_tables(_whose: str) -> KnownTables:
+    return {}
 
 
 def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> str:
@@ -258,7 +277,7 @@ def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> str:
 def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
     """Return part and row of the bad files that were to be tried again, for each time."""
     found = []
-    for info in storage.list(_FORGOTTEN):
+    for info in storage.list(f"{_FORGOTTEN}/"):
         note = storage.get(info.path)
         with telling_damage(info.path):
             found.append([(str(part), int(row)) for part, row in json.loads(note)])

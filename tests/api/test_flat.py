@@ -127,6 +127,27 @@ def test_what_an_append_asks_for_does_not_follow_the_size_of_the_dataset(who, tm
 
 
 @pytest.mark.ci
+def test_what_an_update_asks_for_does_not_follow_the_size_of_the_dataset(tmp_path, asked):
+    """One process that updates again and again reads what it did not write itself, once."""
+    found = []
+    for first in (2, 12):
+        folder, repo = tmp_path / f"days{first}", str(tmp_path / f"repo{first}")
+        write_days(folder, first)
+        icevirt.build(folder, repo, concat_dim="time")
+        for day in range(first + 1, first + 4):
+            write_day(folder / f"day{day:02}.nc", day)
+            asked.clear()
+            assert icevirt.update(repo).files_added == 1
+        for key in [key for key in asked if key[1] == "icevirt/listings"]:
+            assert asked.pop(key) <= 2  # short lists are joined now and then
+        found.append(dict(asked))
+    assert found[0] == found[1]
+    assert asked["get", "icevirt/catalog"] <= 2  # what scans there are, and the newest part
+    assert not asked["get", "manifests"] + asked["get", "snapshots"]
+    assert sum(asked.values()) <= 24
+
+
+@pytest.mark.ci
 def test_an_append_waits_for_few_answers_one_after_the_other(tmp_path, monkeypatch):
     """Of `repo`, scans, what a commit refers to, and `repo` again; others come meanwhile."""
     days, repo, spans = write_days(tmp_path / "days", 6), str(tmp_path / "repo"), []

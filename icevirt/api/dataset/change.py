@@ -240,6 +240,14 @@ class Dataset:
         target = self.target
         return find_excluded(target.storage, branch=target.branch, group=target.group)
 
+    def excluding(self, pool: Executor) -> Dataset:
+        """Return it while a pool looks which files it excludes."""
+        if self.exclusions is not None:
+            return self
+        target = self.target
+        found = pool.submit(find_excluded, target.storage, branch=target.branch, group=target.group)
+        return replace(self, exclusions=found)
+
     def request(self, how: Continued, **more: Any) -> Request:
         """Return the request of a commit that goes on with it; ``more`` are fields of a request."""
         usual: dict[str, Any] = {

@@ -72,7 +72,7 @@ def files_of_build(storage: Storage, record: Mapping[str, Any]) -> FileListing:
     """
     name = str(record.get("listing"))
     try:
-        found = read_listing(Below(storage, WORK_FOLDER), _sound(name))
+        found = read_listing(KeptObjects(storage, WORK_FOLDER), _sound(name))
     except FormatError as error:
         raise FormatError(
             "the list of a dataset's files is damaged", do=REBUILD, repo=storage.url, **error.facts

@@ -49,11 +49,14 @@ from icevirt.api.trust.readable_places import remark_on_elsewhere
 from icevirt.archive.reports.build import OTHERS, BuildReport
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
 from icevirt.archive.sources import SourceFile, SourceFiles
+from icevirt.catalog.lookup import known_tables
 from icevirt.errors import IcevirtError, InvalidInputError, PlanChangedError, ScanError
 from icevirt.execution.executor import Executor
 from icevirt.model.json import JSON
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.remedies import of_arguments
+from icevirt.repo.made_here import identify
+from icevirt.threads import Threads
 from icevirt.version import __version__
 
 type _Held = tuple[FileHeldBack, ...]
@@ -97,7 +100,9 @@ class DatasetUpdate:
         options = options_of(call, dataset, how)
         # bad files are held back before; files that change begin a new attempt
         commit = replace(options.commit, branch=call.branch, promote=None, rescan_changed=False)
-        with clock.phase("list"):
+        with clock.phase("list"), Threads(2, "icevirt-update") as pool:  # else lists wait in turn
+            alike = pool.submit(dataset.scans_alike, options)
+            dataset = dataset.excluding(pool)
             if call.variables:  # which are made of the same files
                 held = {file.url: file for file in dataset.listing.files}
                 how.places.refuse_others(held.values(), repo=call.storage.url, what="update")
@@ -105,6 +110,7 @@ class DatasetUpdate:
                 found = FileDifferences(known=len(held))
             else:
                 relisted, found = list_and_compare(call, dataset, how, options, unsettled)
+            also = alike.result()
         gone = frozenset(file.url for file in found.vanished)
         if gone:
             refuse_many(len(gone), len(dataset.listing.files), call.max_vanished)
@@ -121,7 +127,8 @@ class DatasetUpdate:
             progress=clock.step,
             recipe=how.recipe,
             absent=absent,
-            also=dataset.scans_alike(options),
+            also=also,
+            known=known_tables(identify(call.storage)),
             expected=frozenset(
                 ({"steps"} if removed or call.rules else set())
                 | ({OTHERS} if call.drop_others else set())

@@ -195,7 +195,7 @@ house *args:
     uv run python .ci/house.py {{args}}
 
 # Run all long forms, a night's work
-nightly: dist (installations "--sdist") newest living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives random-forks spark-versions clusters
+nightly: living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives random-forks spark-versions clusters dist (installations "--sdist") newest
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)

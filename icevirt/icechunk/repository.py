@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -426,18 +427,21 @@ def _version(given: Any) -> int:
 
 
 def _warn_deprecated(name: str) -> None:
-    message = f"{name} is deprecated: use chunk_storage_stats().native_bytes"
-    warnings.warn(message, DeprecationWarning, stacklevel=4)
+    _warn(f"{name} is deprecated: use chunk_storage_stats().native_bytes")
 
 
 def _warn_of_none(authorized: Mapping[str, Any] | None) -> None:
     if authorized and None in authorized.values():
-        warnings.warn(
+        _warn(
             "None in authorize_virtual_chunk_access is deprecated: pass LocalFileSystemAccess,"
-            " HttpAccess or credentials",
-            DeprecationWarning,
-            stacklevel=5,
+            " HttpAccess or credentials"
         )
+
+
+def _warn(message: str) -> None:
+    """Warn of what the program wrote, at its own line: Python shows no others by default."""
+    inside = (os.path.dirname(__file__),)
+    warnings.warn(message, DeprecationWarning, skip_file_prefixes=inside)
 
 
 raises_icechunks(Repository)

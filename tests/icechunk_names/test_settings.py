@@ -363,3 +363,18 @@ def test_a_box_of_one_chunk_fits_an_array_without_dimensions(client):
         validate_containers=False,
     )
     assert session.all_virtual_chunk_locations() == ["file:///a/b"]
+
+
+@CLIENTS
+def test_what_is_deprecated_warns_at_the_line_of_the_program(client, tmp_path):
+    config, prefix = client.RepositoryConfig.default(), f"{tmp_path.as_uri()}/"
+    container = client.VirtualChunkContainer(prefix, client.local_filesystem_store(f"{tmp_path}/"))
+    config.set_virtual_chunk_container(container)
+    storage = client.local_filesystem_storage(str(tmp_path / "repo"))
+    client.Repository.create(storage, config)
+    with pytest.warns(DeprecationWarning, match="authorize_virtual_chunk_access") as caught:
+        repo = client.Repository.open(storage, authorize_virtual_chunk_access={prefix: None})
+    assert [each.filename for each in caught] == [__file__]
+    with pytest.warns(DeprecationWarning, match="total_chunks_storage") as caught:
+        repo.total_chunks_storage()
+    assert [each.filename for each in caught] == [__file__]

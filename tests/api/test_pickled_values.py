@@ -12,6 +12,7 @@ import re
 from html import unescape
 
 import cloudpickle
+import icechunk
 import netCDF4
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from executors import StagedExecutor
 from icevirt.api.history import moves as names
 from icevirt.archive.reports.build import Opening
 from icevirt.cli.output import CommandResult, Output, in_own_notation, show
-from icevirt.display.descriptions import describe
+from icevirt.display.descriptions import DESCRIPTIONS, describe
 from icevirt.display.document import document
 from icevirt.errors import UnauthorizedError
 from icevirt.execution.selection import default_executor
@@ -45,8 +46,8 @@ PLAIN = {  # arguments, and facts that hold nothing but text and numbers
         if name.endswith(("Config", "Options", "Settings", "Condition", "Container", "Spec"))
     ),
 }
-OF_OTHER_REPOSITORIES = {  # made of V1 repositories, or by the methods of a repository
-    *("UpgradeCopyReport", "UpgradeReport", "ManifestFileInfo", "RepoStatus", "SnapshotInfo"),
+OF_METHODS = {  # which the methods of a repository return, as icechunk's do
+    *("ManifestFileInfo", "RepoStatus", "SnapshotInfo"),
     *("Update", "GCSummary", "OpsLogTrimSummary", "ChunkStorageStats", "Diff", "FeatureFlag"),
     *("AncestryGraph", "Conflict"),
 }
@@ -109,6 +110,9 @@ def make_values(folder, access):
     found += [icevirt.export(repo, folder / "references.json")]
     found += [icevirt.open(repo).icevirt.explain()]
     found += [names.create_tag(repo.url, "v1"), names.tags(repo.url)]
+    old = folder / "old"
+    icechunk.Repository.create(icechunk.local_filesystem_storage(str(old)), spec_version=1)
+    found += [icevirt.upgrade(old, folder / "new"), icevirt.Repository.open(old).upgrade()]
     return found
 
 
@@ -146,7 +150,7 @@ def test_each_kind_of_value_is_looked_at(values):
         if isinstance(getattr(icevirt, name), type)
         and dataclasses.is_dataclass(getattr(icevirt, name))
     }
-    missing = public - kinds - parts - HANDLES - PLAIN - OF_OTHER_REPOSITORIES
+    missing = public - kinds - parts - HANDLES - PLAIN - OF_METHODS
     assert missing == set()
 
 
@@ -159,7 +163,7 @@ NOT_SHOWN = {  # what opens and configures, and numbers
 
 
 def test_what_each_public_function_returns_is_among_these(values):
-    """By its annotation; a function that upgrades needs a repository of another format."""
+    """By its annotation: a new one has to be among them, or is no report."""
     functions = {name: getattr(icevirt, name) for name in icevirt.__all__}
     returned = {
         str(inspect.signature(each).return_annotation)
@@ -167,7 +171,9 @@ def test_what_each_public_function_returns_is_among_these(values):
         if inspect.isfunction(each) and "credentials" not in name
     }
     kinds = {kind.__name__ for value in values for kind in type(value).__mro__}
-    assert returned - NOT_SHOWN - kinds == {"UpgradeCopyReport"}
+    assert returned - NOT_SHOWN - kinds == set()
+    missing = {name for name, each in DESCRIPTIONS.items() if each.parts} - kinds
+    assert missing == {"Eras", "VirtualBuildReport"}  # the first is part of plans; see below
 
 
 def test_every_value_is_described_once(values, capsys):

@@ -33,7 +33,7 @@ def refuse_unreadable(
     authorizer = Authorizer(containers, access)
     for node in nlargest(_LOOKED_AT, nodes, key=lambda each: prod(each.shape)):
         for ref in node.manifests[:_LOOKED_AT]:
-            table = session.assets.read_manifest(ref.object_id).arrays.get(node.id)
-            if table is not None and len(table.locations):
-                authorizer.grant(table.locations.url[0])
-                authorizer.grant(table.locations.url[len(table.locations) - 1])
+            found = session.assets.manifest(ref.object_id).get(node.id)  # kept for the first value
+            if found is not None and len(places := found.table.locations):
+                authorizer.grant(places.url[0])
+                authorizer.grant(places.url[len(places) - 1])

@@ -177,6 +177,14 @@ def grouped_files(folder, groups, *, root=False):
     return paths
 
 
+def pasted(text):
+    """Return what lines open that somebody pastes."""
+    names = {}
+    before, _, last = text.rpartition("xr.open_")
+    exec(before, names)
+    return eval(f"xr.open_{last}", names)
+
+
 GROUPS = {
     "one group": (["a"], "/", {"/a"}),
     "two groups": (["a", "b"], "/", {"/a", "/b"}),
@@ -195,10 +203,10 @@ def test_a_repository_of_groups_opens_as_their_tree(tmp_path, monkeypatch, group
     assert report.is_tree
     text = opening(report)
     shown = sorted(each.path.removesuffix("/t") for each in report.arrays if each.path[-2:] == "/t")
-    assert text.startswith(f"# {', '.join(shown)}\nxr.open_datatree(")
+    assert text.startswith(f"import xarray as xr\n# {', '.join(shown)}\nxr.open_datatree(")
     opened = {
         "report": report.open(),
-        "text": eval(text, {"xr": xr}),
+        "text": pasted(text),
         "repository": icevirt.open(repo, group=into),
         "again": icevirt.build(
             files, repo, group=into, concat_dim="time", executor="in-process"
@@ -223,7 +231,7 @@ def test_a_group_with_variables_opens_as_a_dataset(tmp_path, monkeypatch):
     files = grouped_files(tmp_path / "in", ["a"], root=True)
     report = icevirt.build(files, repo, concat_dim="time", executor="in-process")
     assert not report.is_tree
-    for found in (report.open(), icevirt.open(repo), eval(opening(report), {"xr": xr})):
+    for found in (report.open(), icevirt.open(repo), pasted(opening(report))):
         assert isinstance(found, xr.Dataset)
         assert found.t.values.tolist() == [1, 2]
 

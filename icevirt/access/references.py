@@ -23,6 +23,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot, document_of
 from icevirt.model.strings import Strings
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
 from icevirt.versioning import chunk_tables
@@ -309,7 +310,13 @@ def outgoing(session: Session, node: ArrayNode, inline_native: int) -> ExportedR
     if nbytes > inline_native:
         raise UnsupportedError(
             "some chunks lie in the repository, which exported references cannot point at",
-            do="Raise inline_native to export them as bytes, or export other arrays.",
+            do=write_remedy(
+                "Pass ",
+                write_option("inline_native", nbytes),
+                " to export them as bytes; an export of kerchunk leaves the array out with ",
+                write_option("drop_variables", [node.path]),
+                ".",
+            ),
             path=node.path,
             chunks=int(native.sum()),
             nbytes=nbytes,

@@ -221,7 +221,7 @@ def verify_report(report: VerifyReport) -> RenderableType:
     if checked.chunks or checked.arrays:
         parts.append(
             f"{count(checked.values, 'value')} of {count(checked.chunks, 'chunk')} and of"
-            f" {count(checked.arrays, 'array')} that the repository stores"
+            f" {count(checked.arrays, 'pair')} of a stored array and a file"
         )
     wrong = len(checked.differences) + checked.more
     end = finish("no difference") if parts else finish("nothing was compared", "bold yellow")

@@ -43,7 +43,7 @@ class Checked:
     files: int = 0  # looked at; a file is counted once for every task that met it
     unverifiable: int = 0  # references with neither a strong etag nor a modification time
     chunks: int = 0  # whose values were compared
-    arrays: int = 0  # stored in the repository, that were compared with a file
+    arrays: int = 0  # compared: pairs of an array that the repository stores and a file
     values: int = 0  # elements
     compared: frozenset[str] = frozenset()  # paths of arrays of which something was compared
     unmatched: tuple[str, ...] = ()  # of a full comparison: arrays that no file was compared with

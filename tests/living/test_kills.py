@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray as xr
 
@@ -79,6 +80,8 @@ def test_kills_at_random_points_leave_the_old_state_or_the_new_one(archive, tmp_
     """The next one takes over the lease, which nobody gives back, and finishes."""
     repo, rng, killed = str(tmp_path / "repo"), random.Random(7), 0
     icevirt.build(str(archive), repo, concat_dim="time")
+    for how in ({"chunks": {"time": 5, "x": 2}}, {"coarsen": {"x": 2}}):
+        icevirt.materialize(repo, "packed", beside=True, **how)
     for attempt in range(KILLS):
         with opened(repo) as found:
             before = found.load()
@@ -96,10 +99,21 @@ def test_kills_at_random_points_leave_the_old_state_or_the_new_one(archive, tmp_
         with opened(repo) as found:
             if found.sizes != before.sizes:  # else its old files may be touched, as readers say
                 assert_same_dataset(found, whole(archive))
+                assert_copies_in_step(repo)
         icevirt.update(repo)
         with opened(repo) as found:
             assert_same_dataset(found, whole(archive))
+        assert_copies_in_step(repo)
     assert killed
+
+
+def assert_copies_in_step(repo):
+    """Compare a variable with its twin, and its coarser copy with means of it."""
+    with opened(repo, layout="own") as own, opened(repo, layout="twin") as twin:
+        xr.testing.assert_equal(own["packed"], twin["packed"])
+        means = own["packed"].coarsen(x=2, boundary="pad").mean()
+        with opened(repo, level="x2") as coarse:
+            np.testing.assert_allclose(coarse["packed"], means, rtol=1e-6)
 
 
 def whole(archive):

@@ -61,10 +61,11 @@ class Year:
             str(self.archive), self.repo, concat_dim="time",
             combine_options={"duplicates": "version"},
         )  # fmt: skip
-        icevirt.materialize(
-            self.repo, "packed", chunks={"time": 7, "x": 4}, beside=True,
-            authorize_virtual_chunk_access=[str(self.archive)], executor=executor,
-        )  # fmt: skip
+        for how in ({"chunks": {"time": 7, "x": 4}}, {"coarsen": {"y": 2, "x": 3}}):
+            icevirt.materialize(
+                self.repo, "packed", beside=True, **how,
+                authorize_virtual_chunk_access=[str(self.archive)], executor=executor,
+            )  # fmt: skip
         self.check()
 
     def scan(self, task):
@@ -314,6 +315,9 @@ class Year:
         found = opened(self.repo, layout="own").load()
         xr.testing.assert_equal(found, expected[list(found.data_vars)])
         xr.testing.assert_equal(opened(self.repo, layout="twin").load(), found)
+        means = found["packed"].coarsen(y=2, x=3, boundary="pad").mean()
+        coarse = opened(self.repo, level=1)["packed"]
+        np.testing.assert_allclose(coarse.values, means.values, rtol=1e-6)
         if self.tip() not in self.left:
             self.left[self.tip()] = found
         if len(self.left) % 5 == 0:

@@ -56,6 +56,7 @@ class EraPartition:
     place: NDArray[np.int64]  # (files,) or NOWHERE
     ordered: bool  # whether labels say which place follows which
     dimension: str | None  # along which eras follow one another; None: along several
+    alone: bool  # whether eras are alike along all other dimensions
     variables: tuple[EraVariable, ...]
     signatures: Signatures
 
@@ -81,18 +82,20 @@ def part(prepared: PreparedFacts, spec: CombineSpec) -> EraPartition:
     of_file = np.full(len(facts.files), EVERYWHERE, np.int64)
     there = place != NOWHERE
     of_file[there] = of_place[place[there]]
-    dimension = None  # the first of which no cell is of two eras
-    for at, axis in reversed([*enumerate(cells.axes)]):
-        pairs = np.unique(np.stack([boxes[:, at], of_place]), axis=1)
-        if len(np.unique(pairs[0])) == pairs.shape[1]:
-            dimension = axis.dimension
+    count = int(of_place.max(initial=0)) + 1
+    pairs = [np.unique(np.stack([column, of_place]), axis=1) for column in boxes.T]
+    of_cell = [each.shape[1] / len(np.unique(each[0])) for each in pairs]  # eras that have it
+    # the first of which no cell is of two eras
+    first = next((at for at, eras in enumerate(of_cell) if eras == 1), None)
+    dimension = None if first is None else cells.axes[first].dimension
     return EraPartition(
-        count=int(of_place.max(initial=0)) + 1,
+        count=count,
         of_file=of_file,
         of_place=of_place,
         place=place,
         ordered=ordered,
         dimension=dimension,
+        alone=all(eras == count for at, eras in enumerate(of_cell) if at != first),
         variables=variables,
         signatures=signatures,
     )

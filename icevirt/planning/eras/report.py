@@ -79,6 +79,8 @@ def describe_eras(
 
 def _opens_as_one(prepared: PreparedFacts, parted: EraPartition) -> bool:
     """Say whether the eras have an order, and differ only in how values are stored."""
+    if parted.count > 1 and (parted.dimension is None or not parted.alone):
+        return False
     labels = {*map(paths.name, prepared.facts.arrays.path.values), *(n.name for n in prepared.new)}
     if not (parted.contiguous or parted.dimension in labels) or not _have_groups_alike(
         prepared, parted

@@ -27,7 +27,7 @@ from icevirt.planning.combine.cf_packing import (
 from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.storage_cost import signature
 from icevirt.planning.remedies import drop_fixes, fix
-from icevirt.planning.times.units import says_since, units_of, why_unread
+from icevirt.planning.times.units import says_since, units_of, units_to_count, why_unread
 
 _ATTRIBUTE = "attribute "
 _CALENDAR = "attribute calendar"
@@ -142,9 +142,9 @@ def _fix_units(
 def _give_steps(
     path: str, schemas: Sequence[ArraySchema], unlike: Mapping[str, object]
 ) -> list[Fix]:
-    """Return the fix that gives times of files with a date of their own a value for each step."""
-    if not {*unlike} <= {_UNITS, "data type"} or any(
-        units_of(each.attributes.values) is None for each in schemas
+    """Return the fix that gives times and durations of files, in units of each, a value a step."""
+    if not {*unlike} <= {_UNITS, "data type", "attribute dtype"} or any(
+        units_to_count(each.attributes.values) is None for each in schemas
     ):
         return []
     own = path if path.count("/") > 1 else path.strip("/")

@@ -45,7 +45,7 @@ writers *names:
 
 # Build the archives of tests/archives, compare them with xarray, and write docs/archives.md
 archives:
-    ICEVIRT_WRITE_PAGE=1 uv run pytest -n 0 tests/archives/test_archives.py
+    ICEVIRT_WRITE_PAGE=1 HYPOTHESIS_PROFILE=nightly uv run pytest -n 0 tests/archives/test_archives.py
 
 # Write the stub of the public names again, after a change of their table
 stub:

@@ -37,7 +37,7 @@ from icevirt.errors import (
 from icevirt.model import paths
 from icevirt.objects.opening import open_source
 from icevirt.objects.source_access import SourceAccess, grant_access, in_force
-from icevirt.planning.axes.differing import LabelsByDimension, comparable, differing
+from icevirt.planning.axes.differing import LabelsByPath, comparable, differing
 from icevirt.planning.combine.hints import holds_labels
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ScannerOptions
@@ -213,7 +213,7 @@ def _with_own(array: ScannedArray) -> FactsBeside:
 class End:
     """The labels of the first good file from one end of a list, or the files to find it among."""
 
-    labels: LabelsByDimension | None
+    labels: LabelsByPath | None
     parts: tuple[CatalogPart, ...] = ()  # of one file each
 
 
@@ -262,7 +262,7 @@ def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
             options = replace(task.options, concat_dim=dimensions or None)
             return attempt(file, options, lambda url: nullcontext(opened(url)))
 
-        def labels_of(end: End) -> LabelsByDimension | None:
+        def labels_of(end: End) -> LabelsByPath | None:
             for part in end.parts:
                 (file,) = part.files
                 if file.url not in tried:
@@ -286,9 +286,7 @@ def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
     return EndsFound(dimensions=found, files=len(whole))
 
 
-def _labels(
-    scanned: ScannedFile, again: Callable[[tuple[str, ...]], ScanOutcome]
-) -> LabelsByDimension:
+def _labels(scanned: ScannedFile, again: Callable[[tuple[str, ...]], ScanOutcome]) -> LabelsByPath:
     """Return the labels of a file's dimensions; those that are rarely needed are taken now."""
     found = _coordinates(scanned)
     if any(array.labels is None for array in found):  # a file of references, or a large one
@@ -296,7 +294,7 @@ def _labels(
         found = [] if outcome.scanned is None else _coordinates(outcome.scanned)
     labelled = ((array, _with_own(array)) for array in found)
     return {
-        paths.name(array.path): comparable(beside.labels, beside.labels_dtype, array.attributes)
+        array.path: comparable(beside.labels, beside.labels_dtype, array.attributes)
         for array, beside in labelled
         if beside.labels is not None
     }

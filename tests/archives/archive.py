@@ -36,6 +36,7 @@ class Archive:
     refused: str | None = None  # why it stays refused: a pattern of the error
     opened: dict[str, Any] = field(default_factory=dict)  # arguments of xr.open_dataset
     attrs: bool = True  # whether attributes must be equal, too
+    often: bool = True  # whether CI builds it; every night all are built
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,17 @@ import pytest
 import zarr
 
 import icevirt
-from archives import proposals, scenes_and_levels
+from archives import instruments, proposals, scenes_and_levels
 from archives.archive import CATALOG
 from icevirt.errors import CombineError, DataLoss
+from long_forms import cases
 
 pytestmark = pytest.mark.ci
-MADE = [each for each in CATALOG if each.make.__module__ == proposals.__name__]
+MADE = [
+    each
+    for each in CATALOG
+    if each.choose and each.make.__module__ in (proposals.__name__, instruments.__name__)
+]
 
 
 def elements_of_files(files):
@@ -89,7 +94,9 @@ def lost(files, repo, fix, tmp_path):
     return sum(max(0, count - there[path]) * width for (path, width), count in held.items())
 
 
-@pytest.mark.parametrize("made", MADE, ids=[each.name for each in MADE])
+@pytest.mark.parametrize(
+    "made", cases(MADE, *(each for each in MADE if each.often)), ids=lambda each: each.name
+)
 def test_what_a_command_says_is_missing_and_the_first_lacks_least(made, refused, tmp_path):
     files, error = refused(made.make)
     assert error.fixes, error

@@ -49,7 +49,7 @@ from icevirt.objects.source_access import in_force
 from icevirt.planning.axes.candidates import merging
 from icevirt.planning.axes.differing import (
     ComparedLabels,
-    LabelsByDimension,
+    LabelsByPath,
     comparable,
     differing,
     of_many,
@@ -514,7 +514,7 @@ def _facts(job: Scan, known: CatalogLookup, places: list[int]) -> CatalogFacts |
     return read_facts(job.catalog, files, names, chosen).facts
 
 
-def _labels_of_all(executor: Executor, job: Scan, facts: CatalogFacts) -> list[LabelsByDimension]:
+def _labels_of_all(executor: Executor, job: Scan, facts: CatalogFacts) -> list[LabelsByPath]:
     """Return the labels of files' dimensions; those that their scan did not take are taken now."""
     arrays = facts.arrays
     schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
@@ -540,7 +540,7 @@ def _labels_of_all(executor: Executor, job: Scan, facts: CatalogFacts) -> list[L
         if (kept := facts.arrays.labels.get(at)) is not None:
             attributes = schemas[arrays.schema.codes[row]].attributes
             labels = comparable(kept.tobytes(), kept.dtype.str, attributes)
-            found[int(facts.arrays.file[at])][paths.name(facts.arrays.path[at])] = labels
+            found[int(facts.arrays.file[at])][facts.arrays.path[at]] = labels
     return [*found]
 
 

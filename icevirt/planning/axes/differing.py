@@ -31,8 +31,11 @@ _PAIRS = 16  # of files whose labels are read
 type ComparedLabels = tuple[bytes, str, Mapping[str, Any]]
 """Labels of a dimension: their bytes, their data type, and attributes that say what they mean."""
 
-type LabelsByDimension = Mapping[str, ComparedLabels]
-"""Labels of the dimensions of a file that have some, in the order of the file."""
+type LabelsByPath = Mapping[str, ComparedLabels]
+"""Labels of the dimensions of a file that have some, in the order of the file.
+
+By path, because groups may have dimensions of one name.
+"""
 
 
 def comparable(labels: bytes, dtype: str, attributes: Attributes) -> ComparedLabels:
@@ -43,7 +46,7 @@ def comparable(labels: bytes, dtype: str, attributes: Attributes) -> ComparedLab
 
 
 def differing(
-    first: LabelsByDimension, last: LabelsByDimension, tolerance: Mapping[str, float]
+    first: LabelsByPath, last: LabelsByPath, tolerance: Mapping[str, float]
 ) -> tuple[str, ...]:
     """Return the dimensions along which two files lie beside each other.
 
@@ -55,20 +58,20 @@ def differing(
         last: Of the other one.
         tolerance: How far labels may differ that are the same, by name or for all.
     """
-    return tuple(
+    both = [(paths.name(path), first[path], last[path]) for path in first if path in last]
+    found = (
         name
-        for name in first
-        if name in last
-        and first[name] != last[name]
-        and _apart(first[name], last[name], tolerance.get(name, tolerance.get(EVERY, 0.0)))
+        for name, one, other in both
+        if one != other and _apart(one, other, tolerance.get(name, tolerance.get(EVERY, 0.0)))
     )
+    return tuple(dict.fromkeys(found))
 
 
-def of_many(found: Sequence[LabelsByDimension], tolerance: Mapping[str, float]) -> tuple[str, ...]:
+def of_many(found: Sequence[LabelsByPath], tolerance: Mapping[str, float]) -> tuple[str, ...]:
     """Return the dimensions along which any file lies beside the first that has them."""
-    distinct: dict[tuple[Any, ...], LabelsByDimension] = {}
+    distinct: dict[tuple[Any, ...], LabelsByPath] = {}
     for each in found:
-        key = tuple((name, raw, kind, repr(known)) for name, (raw, kind, known) in each.items())
+        key = tuple((path, raw, kind, repr(known)) for path, (raw, kind, known) in each.items())
         distinct.setdefault(key, each)
     firsts: dict[str, ComparedLabels] = {}
     names: dict[str, None] = {}

@@ -143,18 +143,19 @@ class _Look:
     # -- what tells labels -------------------------------------------------------------------
 
     def variables(self) -> Iterator[Fix]:
-        """Yield variables with one time in each file."""
+        """Yield variables with one time in each file, those of the root before those of groups."""
         first = dict(reversed(self._variables))
         long = {path for path, schema in self._variables if schema.dimension_names}
-        for path in self._facts.arrays.path.values:
-            if path in long or paths.parent(path) != paths.ROOT:
-                continue
+        single = [path for path in self._facts.arrays.path.values if path not in long]
+        in_root = [path for path in single if paths.parent(path) == paths.ROOT]
+        for path in in_root or single:
             attributes, own = first[path].attributes.values, paths.name(path)
             dimension = self._wanted or own
             if parse(attributes.get("units"), attributes.get("calendar")) is None:
                 continue
             if dimension == own or dimension not in self._taken:
-                yield from self._try(dimension, f"variable:{own}", f"the variable {own}")
+                said = path if path not in in_root else own
+                yield from self._try(dimension, f"variable:{said}", f"the variable {said}")
 
     def dates(self) -> Iterator[Fix]:
         """Yield patterns of names with a date, alone or beside something else."""

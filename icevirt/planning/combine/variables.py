@@ -174,15 +174,15 @@ def _choose(
     """Return the schema in whose packing all values survive, else most have; and who has it."""
     sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
     volume = np.bincount(codes, sizes[facts.arrays.shape.codes[rows]], len(schemas))
-    best: dict[str, float] = {}
-    for key, size in zip(keys, volume.tolist(), strict=True):
-        best[key] = best.get(key, 0.0) + size
+    order = sorted(range(len(schemas)), key=lambda at: int(np.argmax(codes == at)))
+    best: dict[str, float] = {}  # the first file's packing first
+    for at in order:
+        best[keys[at]] = best.get(keys[at], 0.0) + float(volume[at])
     distinct = [schemas[keys.index(key)] for key in best]
     # where one packing holds what all others hold, no value can be lost in it
     hold = [k for k, holds in zip(best, mismatch.holding(distinct), strict=True) if holds]
     most = max(hold or best, key=lambda key: best[key])
     alike = np.array([key == most for key in keys])
-    order = sorted(range(len(schemas)), key=lambda at: int(np.argmax(codes == at)))
     mine = [schemas[at] for at in order if alike[at]]
     return next((each for each in mine if not each.whole), mine[0]), alike
 

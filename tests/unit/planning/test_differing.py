@@ -48,28 +48,33 @@ CASES = {
 
 @pytest.mark.parametrize(("one", "other", "attrs", "wanted"), CASES.values(), ids=CASES)
 def test_a_dimension_is_inferred_where_files_lie_beside_each_other(one, other, attrs, wanted):
-    both = {"x": labels(one, **attrs)}, {"x": labels(other, **attrs)}
+    both = {"/x": labels(one, **attrs)}, {"/x": labels(other, **attrs)}
     assert differing(*both, {}) == differing(*both[::-1], {}) == (("x",) if wanted else ())
 
 
 def test_a_tolerance_says_what_is_the_same():
-    one, other = {"x": labels([0.0, 1.0])}, {"x": labels([0.1, 1.1])}
-    assert differing(one, {"x": labels([2.0, 3.0])}, {"*": 0.5}) == ("x",)
+    one, other = {"/x": labels([0.0, 1.0])}, {"/x": labels([0.1, 1.1])}
+    assert differing(one, {"/x": labels([2.0, 3.0])}, {"*": 0.5}) == ("x",)
     for tolerance in ({"x": 0.2}, {"*": 0.2}):
         assert differing(one, other, tolerance) == ()
 
 
 def test_of_many_files_each_may_lie_beside_the_first():
     found = [
-        {"y": labels([at]), "x": labels([0.0, 1.0]), "t": labels([t], **DAYS)}
+        {"/y": labels([at]), "/x": labels([0.0, 1.0]), "/t": labels([t], **DAYS)}
         for at, t in ((0.0, 0.0), (0.0, 1.0), (5.0, 0.0))
     ]
     assert set(of_many(found, {})) == {"y", "t"}
     assert of_many([], {}) == ()
 
 
+def test_groups_have_dimensions_of_one_name():
+    one, other = ({"/a/y": labels([at]), "/b/y": labels([0.0])} for at in (0.0, 5.0))
+    assert differing(one, other, {}) == of_many([one, other], {}) == ("y",)
+
+
 def test_a_tolerance_holds_for_integers_too():
-    one, other = {"x": labels([20000101])}, {"x": labels([20000102])}
+    one, other = {"/x": labels([20000101])}, {"/x": labels([20000102])}
     assert differing(one, other, {"x": 1.0}) == ()
     assert differing(one, other, {"x": 0.5}) == ("x",)
 

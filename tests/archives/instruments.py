@@ -151,7 +151,7 @@ def make_granules_without_a_beam(folder):
 
 
 @archive("ICESat-2: granules of two beams that do not fill their chunks", tool="NSIDC", oracle=of_beam,
-         choose="--on-mismatch native", opened={"group": "gt1l/land_ice_segments"}, often=False)  # fmt: skip
+         opened={"group": "gt1l/land_ice_segments"}, often=False)  # fmt: skip
 def make_granules_of_partial_chunks(folder):
     beams(folder, (7, 5), (9, 6), (3, 4))
 
@@ -257,7 +257,7 @@ def parts(folder, *rows):
 
 
 @archive("MTG FCI: parts of an image of other heights, each a chunk, and times along a dimension of their own",
-         tool="EUMETSAT", oracle=reading("data/ir_105/measured", dim="y"), choose="--on-mismatch native",
+         tool="EUMETSAT", oracle=reading("data/ir_105/measured", dim="y"), choose="--chunk-grid rectilinear",
          opened={"group": "data/ir_105/measured"})  # fmt: skip
 def make_parts_of_other_heights(folder):
     parts(folder, 4, 6, 4)

@@ -30,7 +30,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.edits.spelled_names import rename_fixes
-from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
+from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, is_by_label, part
 from icevirt.planning.eras.report import (
     FOLLOWED,
     MAX_REPORTED,
@@ -351,12 +351,11 @@ def _collect_files(
 
 
 def _mark_eras(parted: EraPartition, spec: CombineSpec) -> bytes:
-    listed = not isinstance(spec.labels.get(parted.dimension or "", ""), str)
     described = {
         "version": 1,
         "dimension": parted.dimension,
         "groups": [f"era_{number}" for number in range(parted.count)],
-        "order": "given" if listed or spec.options.combine == "nested" else "coordinate",
+        "order": "coordinate" if is_by_label(parted, spec) else "given",
         "contiguous": parted.contiguous,
     }
     return ScannedGroup(

@@ -70,6 +70,12 @@ class EraPartition:
         return np.flatnonzero((self.of_file == era) | (self.of_file == EVERYWHERE))
 
 
+def is_by_label(parted: EraPartition, spec: CombineSpec) -> bool:
+    """Say whether labels order the steps of all eras, not the order in which files are given."""
+    is_listed = not isinstance(spec.labels.get(parted.dimension or "", ""), str)
+    return not is_listed and spec.options.combine != "nested"
+
+
 def part(prepared: PreparedFacts, spec: CombineSpec) -> EraPartition:
     """Find the eras of files whose facts were made alike."""
     facts = prepared.facts

@@ -21,7 +21,12 @@ from icevirt.planning.combine.combine import combine_prepared
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
-from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, EraVariable
+from icevirt.planning.eras.partition import (
+    EVERYWHERE,
+    EraPartition,
+    EraVariable,
+    is_by_label,
+)
 from icevirt.planning.meaning.local_indices import indices_along, variables_with_indices
 from icevirt.planning.normal_form import differences
 from icevirt.planning.partial.mismatch import holds, other_missing
@@ -61,7 +66,7 @@ def describe_eras(
     is_numbered = bool(indices_along(variables, dimension, declared))
     as_one = (
         not is_numbered
-        and _opens_as_one(prepared, parted)
+        and _opens_as_one(prepared, parted, spec)
         and _have_statics_alike(prepared, parted, spec)
     )
     return Eras(
@@ -77,14 +82,13 @@ def describe_eras(
     )
 
 
-def _opens_as_one(prepared: PreparedFacts, parted: EraPartition) -> bool:
+def _opens_as_one(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> bool:
     """Say whether the eras have an order, and differ only in how values are stored."""
     if parted.count > 1 and (parted.dimension is None or not parted.alone):
         return False
     labels = {*map(paths.name, prepared.facts.arrays.path.values), *(n.name for n in prepared.new)}
-    if not (parted.contiguous or parted.dimension in labels) or not _have_groups_alike(
-        prepared, parted
-    ):
+    is_labelled = parted.dimension in labels and is_by_label(parted, spec)
+    if not (parted.contiguous or is_labelled) or not _have_groups_alike(prepared, parted):
         return False
     for variable in parted.variables:
         numbers = np.unique(variable.number[variable.number >= 0]).tolist()

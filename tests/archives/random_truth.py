@@ -78,8 +78,10 @@ def truth(
     dims = dimensions_of(archive)
     places = {dim: _places(dim, files) for dim in dims}
     found: dict[str, TrueVariable] = {}
-    opened = [each.drop_vars(without, errors="ignore") for each in opened]
-    coordinates = _coordinates(opened)
+    rest = [each.drop_vars(without, errors="ignore") for each in opened]
+    # what only a variable that is left out calls a coordinate is data
+    gone = _named(opened) - _named(rest) - {str(dim) for each in rest for dim in each.dims}
+    opened, coordinates = rest, _coordinates(rest) - gone
     names = dict.fromkeys(str(name) for each in opened for name in each.variables)
     for name in [each for each in names if each not in without]:
         parts = [(f, d[name].variable) for f, d in zip(files, opened, strict=True) if name in d]
@@ -117,13 +119,18 @@ def _gets(name: str, dim: str, coordinates: set[str], given: Mapping[str, Collec
 
 def _coordinates(opened: list[xr.Dataset]) -> set[str]:
     """Return the names of what xarray makes coordinates with ``decode_coords="all"``."""
-    found: set[str] = set()
-    for each in opened:
-        found |= {str(name) for name in (*each.dims, *each.coords)}
-        for variable in each.variables.values():
-            for key in _COORDINATES:
-                found |= set(str({**variable.encoding, **variable.attrs}.get(key, "")).split())
-    return found
+    return _named(opened) | {str(name) for each in opened for name in (*each.dims, *each.coords)}
+
+
+def _named(opened: list[xr.Dataset]) -> set[str]:
+    """Return what attributes of variables call coordinates."""
+    said = [
+        {**held.encoding, **held.attrs}.get(key, "")
+        for each in opened
+        for held in each.variables.values()
+        for key in _COORDINATES
+    ]
+    return {name for each in said for name in str(each).split()}
 
 
 def _together(

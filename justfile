@@ -43,6 +43,10 @@ api-table:
 writers *names:
     uv run python docs/make_writers.py {{names}}
 
+# Let zarr-python, tensorstore and ome-zarr write stores, build them, and write the table of docs/sources.md
+sources:
+    uv run python docs/make_sources.py
+
 # Build the archives of tests/archives, compare them with xarray, and write docs/archives.md
 archives:
     ICEVIRT_WRITE_PAGE=1 HYPOTHESIS_PROFILE=nightly uv run pytest -n 0 tests/archives/test_archives.py

@@ -220,7 +220,8 @@ def _paths(text: str) -> list[str]:
     else:
         return [path]
     if not found:
-        raise NothingListedError(what, do=_nearby(as_local_path(text)), source=text)
+        do = _instead(path) or _nearby(as_local_path(text))
+        raise NothingListedError(what, do=do, source=text)
     return sorted(found, key=_by_names)
 
 
@@ -237,6 +238,24 @@ def _is_netcdf(path: str) -> bool:
         return False  # a dangling link
     except OSError:
         return True  # looking at it again says what is wrong
+
+
+def _instead(path: str) -> str:
+    """Return what to do about a directory of Zarr stores, or a repository; "" for others."""
+    if not os.path.isdir(path):
+        return ""
+    if os.path.isdir(os.path.join(path, "snapshots")):
+        return (
+            "It is a repository of Icechunk, which is not a source: name files that it refers to."
+        )
+    with os.scandir(path) as entries:
+        found = [
+            each.name for each in islice(entries, _LOOKED_AT) if is_store(metadata_of(each.path))
+        ]
+    if not found:
+        return ""
+    own = _STORE if min(found).lower().endswith(_STORE) else ""
+    return f"Name the Zarr stores in it: {os.path.join(path, f'*{own}')}"
 
 
 def _nearby(path: str) -> str:

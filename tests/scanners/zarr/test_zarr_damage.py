@@ -137,3 +137,14 @@ def test_a_store_on_a_web_server_and_an_array_as_root_are_refused(tmp_path):
     zarr.create_array(tmp_path / "root.zarr", shape=(3,), dtype="i4")
     with pytest.raises(UnsupportedError, match="root of a Zarr store is an array"):
         scan_file(tmp_path / "root.zarr")
+
+
+def test_what_is_not_a_source_yet_is_named(store, tmp_path):
+    with pytest.raises(IcevirtError, match=r"Name the Zarr stores in it: .*/\*\.zarr"):
+        icevirt.plan(tmp_path, executor="in-process")
+    icevirt.build(store, tmp_path / "repo", executor="in-process")
+    with pytest.raises(IcevirtError, match="repository of Icechunk, which is not a source"):
+        icevirt.plan(tmp_path / "repo", executor="in-process")
+    shutil.make_archive(tmp_path / "zipped", "zip", store)
+    with pytest.raises(IcevirtError, match="a ZIP archive is not supported"):
+        icevirt.plan(tmp_path / "zipped.zip", executor="in-process")

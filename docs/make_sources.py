@@ -1,0 +1,202 @@
+"""Write the table of docs/sources.md: format, writer, layout, and what a build makes of it.
+
+    python docs/make_sources.py    # `just sources`
+
+Packages of writers are installed by `uv` into a temporary place. What a build takes is compared
+with zarr-python, through icevirt and through the official client.
+"""
+
+# ruff: noqa: E501 - programs of writers, as text
+from __future__ import annotations
+
+import datetime as dt
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import zarr
+from icechunk.credentials import LocalFileSystemAccess
+
+import icevirt
+from icevirt.api.scan import scan_file
+from icevirt.errors import IcevirtError
+
+HERE = Path(__file__).parent
+PAGE = HERE / "sources.md"
+BEGIN, END = "<!-- made by make_sources.py -->", "<!-- end -->"
+VALUES = """
+import sys, numpy as np
+out = sys.argv[1]
+def values(dtype, shape=(5, 7)):
+    dtype, count = np.dtype(dtype), int(np.prod(shape))
+    if dtype.kind == "V":
+        return np.frombuffer(np.random.default_rng(1).bytes(count * dtype.itemsize), dtype).reshape(shape)
+    return np.arange(count).astype(dtype).reshape(shape)
+"""
+ZARR_2 = """
+import zarr, numcodecs as nc
+root = zarr.group(zarr.DirectoryStore(out), overwrite=True)
+flat = dict(shape=(5, 7), chunks=(2, 3))
+for dtype in ("i1", "<i4", ">i4", "u8", "f2", "f4", ">f8", "c8", "?", "M8[s]", "M8[ns]", "m8[h]", "S5", "U4", "V3"):
+    root.create_dataset(f"dtype {dtype}", dtype=dtype, **flat)[:] = values(dtype)
+for fill in (0, None, float("nan")):
+    root.create_dataset(f"fill {fill}", dtype="f4", fill_value=fill, **flat)[:2] = 1
+for separator in "./":
+    root.create_dataset("separator " + {".": "dot", "/": "slash"}[separator], dtype="f4", dimension_separator=separator, **flat)[:] = values("f4")
+for codec in (None, nc.Blosc("zstd", 5, 2), nc.Zlib(), nc.GZip(), nc.Zstd(), nc.BZ2(), nc.LZMA(), nc.LZ4()):
+    root.create_dataset("compressor " + getattr(codec, "codec_id", "none"), dtype="f4", compressor=codec, **flat)[:] = values("f4")
+for dtype, codec in (("i4", nc.Delta("i4")), ("f8", nc.FixedScaleOffset(10, 2, "f8", "i2")), ("f8", nc.Quantize(2, "f8")), ("f4", nc.BitRound(5)), ("?", nc.PackBits()), ("i4", nc.Shuffle(4)), ("f4", nc.CRC32()), ("f4", nc.Fletcher32()), ("i4", nc.Base64())):
+    root.create_dataset(f"filter {codec.codec_id}", dtype=dtype, filters=[codec], **flat)[:] = values(dtype)
+root.create_dataset("order F", dtype="i4", order="F", **flat)[:] = values("i4")
+for codec in (nc.VLenUTF8(), nc.VLenBytes(), nc.JSON(), nc.Pickle()):
+    texts = ["a", "b", "", "d"]
+    texts = [text.encode() for text in texts] if codec.codec_id == "vlen-bytes" else texts
+    root.create_dataset(f"objects {codec.codec_id}", shape=(4,), chunks=(3,), dtype=object, object_codec=codec)[:] = np.array(texts, object)
+ragged = root.create_dataset("objects vlen-array", shape=(2,), dtype=object, object_codec=nc.VLenArray("i4"))
+ragged[0], ragged[1] = np.arange(2, dtype="i4"), np.arange(1, dtype="i4")
+root.create_dataset("struct", shape=(4,), dtype=[("a", "i4"), ("b", "f8")])[:] = np.zeros(4, [("a", "i4"), ("b", "f8")])
+"""
+ZARR_3 = """
+import zarr, numcodecs, warnings
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+warnings.simplefilter("ignore")
+version = int(sys.argv[2])
+root = zarr.open_group(out, mode="w", zarr_format=version)
+flat = dict(shape=(5, 7), chunks=(2, 3))
+def make(name, dtype="f4", **how):
+    root.create_array(name, dtype=dtype, **flat, **how)[...] = values(dtype)
+for dtype in ("i1", "<i4", ">i4", "u8", "f2", "f4", "c8", "?", "M8[s]", "m8[h]", "S5", "U4", "V3"):
+    make(f"dtype {dtype}", dtype)
+for name in ("default", "v2") if version == 3 else ("v2",):
+    for separator, word in ((".", "dot"), ("/", "slash")):
+        make(f"keys {name} {word}", chunk_key_encoding={"name": name, "separator": separator})
+root.create_array("text", shape=(4,), chunks=(3,), dtype="str")[...] = np.array(["a", "b", "", "d"])
+root.create_array("struct", shape=(4,), dtype=[("a", "i4"), ("b", "f8")])[...] = np.zeros(4, [("a", "i4"), ("b", "f8")])
+if version == 3:
+    for name, codec in {"none": None, "gzip": GzipCodec(), "zstd": ZstdCodec(), "blosc": BloscCodec(), "crc32c": Crc32cCodec()}.items():
+        make(f"codec {name}", compressors=codec)
+    make("big-endian", serializer=BytesCodec(endian="big"))
+    make("transposed", filters=[TransposeCodec(order=(1, 0))])
+    for place in ("start", "end"):
+        root.create_array(f"shards, index at the {place}", shape=(10, 12), chunks=(2, 3), shards={"shape": (4, 6), "index_location": place}, dtype="i4")[:7] = 1
+"""
+TENSORSTORE = """
+import json, os, ml_dtypes, tensorstore as ts
+os.makedirs(out)
+json.dump({"zarr_format": 3, "node_type": "group"}, open(out + "/zarr.json", "w"))
+def make(name, codecs, dtype="float32", chunks=(2, 3), **more):
+    grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    metadata = {"shape": [5, 7], "chunk_grid": grid, "data_type": dtype, "codecs": codecs, **more}
+    place = {"driver": "file", "path": f"{out}/{name}/"}
+    store = ts.open({"driver": "zarr3", "kvstore": place, "metadata": metadata, "create": True}).result()
+    store[...] = np.arange(35).reshape(5, 7).astype(store.dtype.numpy_dtype)
+little = {"name": "bytes", "configuration": {"endian": "little"}}
+blosc = {"name": "blosc", "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}}
+make("codec blosc", [little, blosc])
+make("transposed, big-endian, zstd", [{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes", "configuration": {"endian": "big"}}, {"name": "zstd", "configuration": {"level": 1}}])
+make("shards", [{"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 3], "codecs": [little, {"name": "gzip", "configuration": {"level": 3}}]}}], chunks=(4, 6))
+make("keys v2 dot", [little, {"name": "crc32c"}], chunk_key_encoding={"name": "v2", "configuration": {"separator": "."}})
+make("dtype bfloat16", [little], "bfloat16")
+make("dtype int4", [{"name": "bytes"}], "int4")
+"""
+OME = """
+import zarr
+from ome_zarr.format import FormatV04
+from ome_zarr.io import parse_url
+from ome_zarr.writer import write_image, write_labels
+root = zarr.group(store=parse_url(out, mode="w", fmt=FormatV04()).store)
+write_image(values("u2", (2, 3, 64, 64)), root, axes="czyx", fmt=FormatV04(), storage_options=dict(chunks=(1, 1, 32, 32)))
+write_labels(values("i4", (3, 64, 64)), root, name="cells", axes="zyx", fmt=FormatV04())
+"""
+WRITERS = (
+    ("Zarr v2", "zarr-python 2", ("zarr<3", "numcodecs<0.16", "numpy<2.3"), ZARR_2, ()),
+    ("Zarr v2", "zarr-python 3", (), ZARR_3, ("2",)),
+    ("Zarr v3", "zarr-python 3", (), ZARR_3, ("3",)),
+    ("Zarr v3", "tensorstore", ("tensorstore", "ml_dtypes", "numpy"), TENSORSTORE, ()),
+    (
+        "Zarr v2",
+        "ome-zarr, OME-NGFF 0.4",
+        ("ome-zarr<0.12", "zarr<3", "numpy<2.3", "numcodecs<0.16"),
+        OME,
+        (),
+    ),
+)
+
+
+def write(store: Path, packages: tuple[str, ...], script: str, more: tuple[str, ...]) -> None:
+    """Let a writer write a store."""
+    python = [sys.executable]
+    if packages:
+        each = [part for name in packages for part in ("--with", name)]
+        python = ["uv", "run", "-q", "--no-project", "--python", sys.executable, *each, "python"]
+    subprocess.run([*python, "-W", "ignore", "-c", VALUES + script, str(store), *more], check=True)
+
+
+def outcomes(store: Path, folder: Path) -> dict[str, list[str]]:
+    """Return the arrays of a store by what becomes of them."""
+    found: dict[str, list[str]] = defaultdict(list)
+    dropped: list[str] = []
+    while True:
+        try:
+            scan_file(store, scan_options={"drop_variables": dropped})
+            break
+        except IcevirtError as error:
+            path = str(error.facts["variable"])
+            dropped.append(path)
+            cause = str(error.facts.get("cause", error.what))
+            found[f"refused: {re.sub(r'[|]', '', cause)}"].append(path[1:])
+    repo = str(folder / "repo")
+    icevirt.build(store, repo, scan_options={"drop_variables": dropped}, executor="in-process")
+    storage = icechunk.local_filesystem_storage(repo)
+    prefixes = icechunk.Repository.open(storage).config.virtual_chunk_containers
+    access = dict.fromkeys(prefixes or {}, LocalFileSystemAccess)
+    theirs = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access)
+    mine = icevirt.Repository.open(repo, authorize_virtual_chunk_access=[store])
+    clients = [each.readonly_session("main").store for each in (theirs, mine)]
+    for name in names_in(clients[0]):
+        source = np.asarray(zarr.open_array(store, path=name, mode="r")[...])
+        read = [np.asarray(zarr.open_array(each, path=name, mode="r")[...]) for each in clients]
+        equal = all(each.shape == source.shape and same(each, source) for each in read)
+        found["references, equal in both clients" if equal else "NOT EQUAL"].append(name)
+    return found
+
+
+def names_in(store: Any) -> Iterator[str]:
+    """Yield the names of arrays."""
+    for name, node in zarr.open_group(store, mode="r").members(max_depth=None):
+        if isinstance(node, zarr.Array):
+            yield name
+
+
+def same(one: Any, other: Any) -> bool:
+    """Say whether values are equal, NaN with NaN."""
+    return bool(one.tolist() == other.tolist() or np.array_equal(one, other, equal_nan=True))
+
+
+def main() -> None:
+    """Write the table."""
+    rows = ["| format | writer | layout | what a build does |", "| --- | --- | --- | --- |"]
+    for number, (kind, writer, packages, script, more) in enumerate(WRITERS):
+        with tempfile.TemporaryDirectory() as temporary:
+            store = Path(temporary, f"{number}.zarr")
+            write(store, packages, script, more)
+            for outcome, names in outcomes(store, Path(temporary)).items():
+                rows.append(f"| {kind} | {writer} | {', '.join(sorted(names))} | {outcome} |")
+    said = (
+        f"Run on {dt.datetime.now(tz=dt.UTC):%Y-%m-%d} with icevirt {icevirt.__version__}, "
+        f"zarr-python {zarr.__version__} and icechunk {icechunk.__version__}."
+    )
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text("\n".join([before + BEGIN, said, "", *rows, END]) + after)
+
+
+if __name__ == "__main__":
+    main()

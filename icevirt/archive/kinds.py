@@ -133,7 +133,7 @@ class EvenRuns(_ComputedColumn):
         return np.dtype(np.int32)
 
     @classmethod
-    def of(cls, runs: NDArray[np.int32], count: int) -> RunColumn:
+    def of(cls, runs: RunColumn, count: int) -> RunColumn:
         """Return the same column, as arithmetic where ``count`` runs are of one length."""
         found = cls(count, len(runs) // max(1, count))
         if len(found) != len(runs):

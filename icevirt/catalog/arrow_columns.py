@@ -20,7 +20,7 @@ _ROWS = 1 << 12  # that a column has room for at first
 
 
 class GrowingColumns:
-    """Columns of numbers that grow; ``place`` says where their rows belong."""
+    """Columns of numbers that grow, each as long as the others."""
 
     def __init__(self) -> None:
         self._held: dict[str, Column] = {}
@@ -28,7 +28,7 @@ class GrowingColumns:
 
     def add(self, **columns: NDArray[Any]) -> None:
         """Append rows."""
-        self.rows += len(columns["place"])
+        self.rows += len(next(iter(columns.values())))
         for name, values in columns.items():
             self._held.setdefault(name, Column(values.dtype)).add(values)
 
@@ -41,15 +41,9 @@ class GrowingColumns:
         column = self._held[name] = Column(values.dtype)
         column.add(values)
 
-    def take(self) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None]:
-        """Return the columns in order, and that order; None where they came in it."""
-        columns = {name: held.take() for name, held in self._held.items()}
-        place, order = columns["place"], None
-        if (place[1:] < place[:-1]).any():
-            order = np.argsort(place, kind="stable")
-            for name, held in columns.items():
-                columns[name] = held[order]
-        return columns, order
+    def take(self) -> dict[str, NDArray[Any]]:
+        """Return the columns; nothing can be added any more."""
+        return {name: held.take() for name, held in self._held.items()}
 
 
 class Column:
@@ -138,7 +132,7 @@ class LabelColumns:
     def take(self) -> Labels:
         """Return all of them."""
         data, starts = self._values.take()
-        columns, _ = self._columns.take()
+        columns = self._columns.take()
         return Labels(
             row=columns["place"],
             value=columns["value"],

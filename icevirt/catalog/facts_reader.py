@@ -25,7 +25,7 @@ from icevirt.archive.facts import (
     FileColumns,
     by_first_appearance,
 )
-from icevirt.archive.kinds import EvenRuns, KindColumn, narrow, spread
+from icevirt.archive.kinds import EvenRuns, KindColumn, RunColumn, narrow, spread
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.schema import ScannedGroup
 from icevirt.archive.sources import SourceFiles
@@ -280,6 +280,7 @@ class GatheredArrays:
         self._common = [*TEXTS, *COUNTS]  # what kinds differ in
         self._kinds: dict[tuple[int, ...], int] = {}
         self._columns = GrowingColumns()
+        self._files = GrowingColumns()  # places of files as they come, and how many rows each has
         self._alike: set[tuple[int, int]] = set()  # numbers of shapes and schemas that go together
 
     @property
@@ -307,7 +308,9 @@ class GatheredArrays:
             for name, (values, at) in distinct.items()
             if name not in self._common
         }
-        self._columns.add(place=place, kind=narrow(np.array(number, np.int64))[local], **apart)
+        self._columns.add(kind=narrow(np.array(number, np.int64))[local], **apart)
+        begins = np.flatnonzero(np.diff(place, prepend=-1))
+        self._files.add(place=place[begins], rows=np.diff(begins, append=len(place)))
         while len(self._kinds) > _MOST and len(self._common) > 1:
             self._set_apart()
 
@@ -340,14 +343,15 @@ class GatheredArrays:
     def _table(self) -> NDArray[np.int64]:
         return np.array([*self._kinds], np.int64).reshape(len(self._kinds), len(self._common))
 
-    def take(
-        self,
-    ) -> tuple[NDArray[np.int32], dict[str, Any], NDArray[np.int64] | None]:
+    def take(self) -> tuple[RunColumn, dict[str, Any], NDArray[np.int64] | None]:
         """Return the places of files, ascending; the columns; and the order of rows if it changed.
 
         Nothing can be added any more.
         """
-        columns, order = self._columns.take()
+        columns = self._columns.take()
+        place, order = self._take_places()
+        if order is not None:
+            columns = {name: held[order] for name, held in columns.items()}
         kind, table = columns["kind"], self._table()
         in_order = by_first_appearance(kind, len(table))
         found: dict[str, Coded | Counts] = {}
@@ -364,7 +368,20 @@ class GatheredArrays:
                 found[name] = Coded(KindColumn(kind, codes), texts.values)
             else:
                 found[name] = Counts(KindColumn(kind, narrow(of_kind)))
-        return columns["place"], found, order
+        return place, found, order
+
+    def _take_places(self) -> tuple[RunColumn, NDArray[np.int64] | None]:
+        """Return the place of each row's file, ascending, and the order of rows if it changed."""
+        files = self._files.take()
+        first, count = files["place"], files["rows"]
+        each = int(count[0]) if len(count) else 0
+        if (count == each).all() and np.array_equal(first, np.arange(len(first))):
+            return EvenRuns(len(first), each), None
+        place = np.repeat(first, count).astype(np.int32)
+        if not (place[1:] < place[:-1]).any():
+            return place, None
+        order = np.argsort(place, kind="stable")
+        return place[order], order
 
 
 def _distinct(column: Any) -> Distinct:

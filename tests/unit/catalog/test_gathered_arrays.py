@@ -57,7 +57,7 @@ def test_they_are_the_rows_of_all_parts(parts, most, wide, random):
         assert gathered.rows == sum(map(len, parts))
         places, columns, _ = gathered.take()
     wanted = [(at, *row) for at, rows in enumerate(parts) for row in rows]
-    assert places.tolist() == [each[0] for each in wanted]
+    assert np.asarray(places).tolist() == [each[0] for each in wanted]
     for number, name in enumerate((*TEXTS, *COUNTS), 1):
         column, held = columns[name], [each[number] for each in wanted]
         if name in TEXTS:

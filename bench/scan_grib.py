@@ -1,12 +1,13 @@
 """Messages a second that are described: by headers and by sidecar, beside other tools.
 
-    python bench/scan_grib.py [messages] [points] [rounds]
+    python bench/scan_grib.py [messages] [points] [rounds] [words of the names of tools]
     python bench/scan_grib.py --remote [messages] [points]
 
 A file of `messages` fields of a forecast (parameters on pressure levels, several leads of one
 run would be several files) with `points` points along a row is written by ecCodes, and a sidecar
 as wgrib2 writes it. Fields have more and more noise, so that few messages are of one length.
-Medians of processor time in this process; each tool is warmed up by one file. VirtualiZarr,
+Medians of processor time in this process and of the clock; tools take turns, file by file, and are
+warmed up by one file. VirtualiZarr,
 kerchunk and cfgrib are measured where they are installed.
 
 With `--remote` the file lies on a server that waits 20 ms before each answer: requests, bytes and
@@ -103,18 +104,29 @@ def cfgrib(path: Path) -> object:
     return FileIndex.from_fieldset(FileStream(str(path)), keys)
 
 
-def measure(call: Callable[[Path], object], paths: list[Path]) -> float | str:
-    """Return the median of seconds, or why there is none."""
-    try:
-        call(paths[0])
-        found = []
-        for path in paths[1:]:
-            begin = time.process_time()
-            call(path)
-            found.append(time.process_time() - begin)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"[:80]
-    return statistics.median(found)
+def measure(calls: dict[str, Callable[[Path], object]], paths: list[Path]) -> None:
+    """Print medians of each tool, or why there are none."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    refused: dict[str, str] = {}
+    for number, path in enumerate(paths):
+        for name, call in calls.items():
+            if name in refused:
+                continue
+            try:
+                begin = time.process_time(), time.perf_counter()
+                call(path)
+                end = time.process_time(), time.perf_counter()
+            except Exception as error:
+                refused[name] = f"{type(error).__name__}: {error}"[:80]
+            else:
+                if number:
+                    found[name].append((end[0] - begin[0], end[1] - begin[1]))
+    for name, seconds in found.items():
+        if name in refused:
+            print(f"{name:35} {refused[name]}")
+        else:
+            cpu, clock = (1000 * statistics.median(each) for each in zip(*seconds, strict=True))
+            print(f"{name:35} {cpu:9.1f} ms of processor time, {clock:9.1f} ms by the clock")
 
 
 def far(messages: int, points: int) -> None:
@@ -157,20 +169,16 @@ def main() -> None:
         for lead, path in enumerate(paths):
             write(path, messages, points, lead)
         print(f"{messages} messages, {paths[0].stat().st_size / 1e6:.1f} MB a file")
-        for name, call in {
+        calls = {
             "icevirt, by headers": ours("ignore"),
             "icevirt, by sidecar": ours("require"),
             "gribberish through VirtualiZarr": gribberish,
             "kerchunk's scan_grib": kerchunk,
             "cfgrib's index": cfgrib,
-        }.items():
-            found = measure(call, paths)
-            if isinstance(found, str):
-                print(f"{name:35} {found}")
-            else:
-                print(
-                    f"{name:35} {found * 1000:9.1f} ms {messages / found:12,.0f} messages a second"
-                )
+        }
+        words = sys.argv[4:]
+        chosen = [name for name in calls if not words or any(word in name for word in words)]
+        measure({name: calls[name] for name in chosen}, paths)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,15 @@ def repository_summary(summary: RepositorySummary) -> RenderableType:
     return head_report(summary.repo, summary_facts(summary), Text(), _tree(summary), *open_it)
 
 
+def _own_arrays(summary: RepositorySummary) -> list[ArraySummary]:
+    """Return the arrays that are no coarser copy: only these get a twin."""
+    return [
+        array
+        for array in summary.arrays
+        if array.path not in summary.twins or array.path.endswith("_twin")
+    ]
+
+
 def summary_facts(summary: RepositorySummary) -> dict[str, str | None]:
     """Return what a version of a repository is."""
     written = when(datetime.fromisoformat(summary.written_at))
@@ -63,7 +72,7 @@ def summary_facts(summary: RepositorySummary) -> dict[str, str | None]:
             for path, is_in_step in summary.twins.items()
         )
         or None,
-        **(show_prices(summary.priced) or propose_twin(summary.arrays, summary.repo)),
+        **(show_prices(summary.priced) or propose_twin(_own_arrays(summary), summary.repo)),
     }
 
 

@@ -16,6 +16,7 @@ from icevirt.archive.reports.build import (
     RepositorySummary,
 )
 from icevirt.ids import ObjectId12
+from icevirt.model import paths
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, GroupNode, chunk_extents, document_of
@@ -101,6 +102,7 @@ def summary(
         twins={
             path: is_in_step(twin, variable, history())
             for path, (twin, variable) in find_copies(nodes.values(), history).items()
+            if twin.dimension_names != (paths.name(path),)  # a coordinate of a coarser copy
         },
     )
 

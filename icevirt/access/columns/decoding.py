@@ -21,7 +21,6 @@ from zarr.core.buffer import default_buffer_prototype
 
 from icevirt.access.columns.grid import is_countable
 from icevirt.objects.answers import Body
-from icevirt.version import __version__
 from icevirt.wire.bounded import Unshuffle, decoding_step, limit_codecs
 from icevirt.wire.panics import raise_panics
 
@@ -64,6 +63,8 @@ class ChunkDecoder:
     def signature(self) -> bytes:
         """All that decides what bytes are decoded to: codecs, chunks, type, and the libraries."""
         import numcodecs
+
+        from icevirt.version import __version__
 
         metadata: Any = self._array.metadata
         names = ("codecs", "chunk_grid", "data_type")

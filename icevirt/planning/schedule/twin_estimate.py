@@ -67,7 +67,8 @@ def price_twins(
         raise InvalidInputError(
             "a chunk has no elements", do="Pass 1 or more; -1 means all.", found=wrong
         )
-    found = [each for each in known if {*chunks} <= {*each.dimension_names} and len(each.shape) > 1]
+    held = (each for each in known if each.references.total and len(each.shape) > 1)
+    found = [each for each in held if {*chunks} <= {*each.dimension_names}]
     if not found:
         raise InvalidInputError(
             "no variable of several dimensions has these",

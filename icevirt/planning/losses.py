@@ -23,6 +23,7 @@ from icevirt.model import paths
 from icevirt.planning.axes.placement import number_rows
 from icevirt.planning.meaning.local_indices import START
 from icevirt.planning.partial.storage_cost import stored_bytes
+from icevirt.planning.remedies import GROUPED, count_groups
 
 _STORING = frozenset(("on_mismatch", "missing", "chunk_grid", "float_variables"))
 """Options that decide whether values are stored; the others say nothing of it."""
@@ -37,16 +38,22 @@ class Measured:
 
     loss: DataLoss
     stored: int  # bytes of values
+    groups: str = ""  # into which files part, in words
 
     @classmethod
     def of(cls, facts: CatalogFacts, plan: BuildPlan) -> Measured:
         """Count what the files of facts hold and a plan lacks, and what it stores."""
-        return cls(loss=_HeldRows(facts).less(plan), stored=stored_bytes(plan.arrays))
+        eras = plan.eras
+        groups = "" if eras is None else count_groups(eras.count, as_one=eras.as_one)
+        loss = _HeldRows(facts).less(plan)
+        return cls(loss=loss, stored=stored_bytes(plan.arrays), groups=groups)
 
     def put_on(self, fix: Fix) -> Fix:
         """Return a fix with what it costs."""
         says = not _STORING.isdisjoint(fix.arguments.get("combine_options", {}))
-        return replace(fix, loss=self.loss, stored=self.stored if self.stored or says else None)
+        stored = self.stored if self.stored or says else None
+        price = fix.price.replace(GROUPED, self.groups or GROUPED)
+        return replace(fix, price=price, loss=self.loss, stored=stored)
 
 
 def sort_by_loss(fixes: Iterable[Fix]) -> list[Fix]:

@@ -24,8 +24,17 @@ _NAMED = 5  # variables in a price
 EVERY = "*"
 """In the place of a name: all coordinates of dimensions."""
 
+GROUPED = "a group for each encoding"
+"""What is said of eras that nobody counted."""
+
 _OF_VARIABLES = frozenset({"attrs", "data_vars", "float_variables", "tolerance"})
 """Options that name variables, or map them to what is said of them."""
+
+
+def count_groups(count: int, *, as_one: bool) -> str:
+    """Return what is said of eras; ``as_one``: the engine opens them as one dataset."""
+    how = ', which eras="concat" opens as one dataset' if as_one else ", opened one by one"
+    return f"{count} groups{how}"
 
 
 def fix(price: str, *, first: str = "", concat_dim: Sequence[str] = (), **options: Any) -> Fix:
@@ -139,7 +148,7 @@ def together(one: Fix, other: Fix) -> Fix:
     """
     return of_arguments(
         _less_dropped(_join(one.arguments, other.arguments)),
-        f"{one.price}; {other.price}",
+        "; ".join(filter(None, (one.price, other.price))),
         first=" && ".join(filter(None, (one.first, other.first))),
         without=tuple(dict.fromkeys((*one.without, *other.without))),
     )

@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 import icevirt
+from archives.random_proposals import change_call
 from builds.support import opened
 from builds.xarray_answer import combined
 from grouping import grouped
@@ -328,3 +329,26 @@ def test_a_rule_is_refused_where_nothing_tells_the_steps(tmp_path):
     with pytest.raises(CombineError, match="duplicates cannot compare steps"):
         icevirt.plan(files, concat_dim="time", combine_options={"duplicates": "newest"})
     assert len(icevirt.plan(files, concat_dim="time").files) == 2
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_files_of_equal_steps_lie_beside_each_other_by_dates_that_they_share(is_shared, tmp_path):
+    """Parts of an image, of two cycles: names tell the time of each part, and that of its cycle."""
+    files = [
+        write(
+            tmp_path / f"FCI_2023120114{cycle}{part}17_OPE_2023120114{cycle}80{made}_00{cycle}_{part}.nc",
+            [3 * part, 3 * part + 1, 3 * part + 2], 10 * cycle + part, dims=("y",),
+        )
+        for cycle in (2, 3) for part in (1, 2) for made in [7 if is_shared else part]
+    ]  # fmt: skip
+    with pytest.raises(CombineError, match="at the same step along 'y'") as caught:
+        icevirt.build(files, tmp_path / "repo")
+    first = caught.value.fixes[0]
+    assert ("labels" in first.arguments["combine_options"]) == is_shared
+    if is_shared:
+        icevirt.build(files, tmp_path / "repo", **change_call({}, first))
+        found = opened(tmp_path / "repo")
+        theirs = [xr.concat([*map(xr.open_dataset, files[at : at + 2])], "y") for at in (0, 2)]
+        assert found.time.dt.strftime("%H%M%S").values.tolist() == ["142807", "143807"]
+        np.testing.assert_array_equal(found.v.values, np.stack([each.v.values for each in theirs]))
+        np.testing.assert_array_equal(found.y.values, theirs[0].y.values)

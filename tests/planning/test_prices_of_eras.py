@@ -98,3 +98,20 @@ def test_groups_that_do_not_are_said_to_open_one_by_one(case, tmp_path):
         with netCDF4.Dataset(file) as theirs:
             theirs.set_auto_maskandscale(False)
             assert np.array_equal(held.tas.values, theirs["tas"][:])
+
+
+def test_groups_are_counted_where_more_is_needed(tmp_path):
+    """Units differ, and so does a field without steps, which gets one for each."""
+    for number, unit in enumerate(("K", "K", "degC")):
+
+        def add(file, number=number, unit=unit):
+            file["tas"].units = unit
+            put(file, "mask", ("lat",), np.full(SHAPE[1], number))
+
+        field(tmp_path / f"f{number}.nc", number, more=add)
+    with pytest.raises(CombineError) as caught:
+        icevirt.plan([str(tmp_path / f"f{n}.nc") for n in range(3)])
+    first = caught.value.fixes[0]
+    options = first.arguments["combine_options"]
+    assert (options["on_mismatch"], first.loss.groups) == ("eras", 2)
+    assert "2 groups, opened one by one; mask gets the dimension 'time'" in first.price

@@ -1,5 +1,6 @@
 """Grids whose chunks follow the files: all is referenced, or only what a file ends within is stored."""
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -80,3 +81,19 @@ def test_a_reader_that_does_not_know_such_grids_is_reported(tmp_path, repo_path)
     store = official(repo_path).readonly_session("main").store
     with pytest.raises(Exception, match="rectilinear"):
         zarr.open_array(store, path="data", mode="r")
+
+
+@pytest.mark.ci
+def test_a_grid_of_chunks_that_follow_files_is_offered_with_what_else_is_needed(tmp_path):
+    """A reference time of each forecast differs, and forecasts end within chunks."""
+    files = names(tmp_path, 3)
+    for path, begin, steps in zip(files, (0, 7, 15), (7, 8, 7), strict=True):
+        write(path, begin, steps, grid=(100, 100))
+        with h5py.File(path, "a") as file:
+            file["reference_time"] = float(begin)
+    call = {"concat_dim": "time", "combine_options": {"max_native_bytes": 1000}}
+    with pytest.raises(CombineError, match="/reference_time does not have") as caught:
+        icevirt.plan(files, **call)
+    kept = [each.arguments["combine_options"] for each in caught.value.fixes if not each.loss]
+    assert [each.get("chunk_grid") for each in kept] == ["rectilinear", None]
+    assert all(each["data_vars"] == ["reference_time"] for each in kept)

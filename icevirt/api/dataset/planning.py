@@ -325,9 +325,10 @@ def try_fixes(error: IcevirtError, attempt: Attempt) -> tuple[list[Fix], str]:
     for fix in error.fixes:
         is_known = fix.first or fix.without or not fix.arguments or fix.loss is not None
         goes_on = "concat_dim" in fix.arguments or "data_vars" in fix.arguments.get(_OPTIONS[0], ())
-        made = fix if is_known else left.complete(fix, "" if goes_on else error.what, _DEEP)
-        if made is not None and not any(_holds(made.arguments, each.arguments) for each in found):
-            found.append(made)
+        before = "" if goes_on else error.what
+        for made in [fix] if is_known else left.complete(fix, before, _DEEP):
+            if not any(_holds(made.arguments, each.arguments) for each in found):
+                found.append(made)
     if not found and left.is_over:
         found = [*error.fixes]  # all that is known of them
     return sort_by_loss(found), left.why_not
@@ -374,8 +375,8 @@ class _Attempts:
         """Whether no more can be tried."""
         return not self._left
 
-    def complete(self, fix: Fix, before: str, depth: int) -> Fix | None:
-        """Return a fix with what else it takes; None where nothing is known to help.
+    def complete(self, fix: Fix, before: str, depth: int) -> list[Fix]:
+        """Return a fix with what else it takes, in several ways; none where nothing helps.
 
         Args:
             fix: To be tried.
@@ -383,39 +384,40 @@ class _Attempts:
             depth: How many fixes may be added.
         """
         if self.is_over:
-            return None
-        if not depth:
-            return fix
+            return []
         self._left -= 1
         try:
             error = self._attempt(fix.arguments)
         except UntriedError:
-            return fix
+            return [fix]
         if isinstance(error, Measured):
-            return error.put_on(fix)
+            return [error.put_on(fix)]
         if error.what == before:
-            return None
+            return []
+        if not depth:
+            return [fix]
         found = self._join(fix, error, depth)
-        if found is None and not self.why_not and isinstance(error, CombineError):
+        if not found and not self.why_not and isinstance(error, CombineError):
             given = write_code(fix.python, shlex.join(fix.flags))
             do = error.do if error.do != self._do else ""
             told = filter(None, (write_remedy("With ", given, f": {error.what}."), do))
             self.why_not = join(" ", told)
         return found
 
-    def _join(self, fix: Fix, error: IcevirtError, depth: int) -> Fix | None:
-        """Return a fix with one of those of the next refusal: the first that loses nothing."""
-        best: Fix | None = None
+    def _join(self, fix: Fix, error: IcevirtError, depth: int) -> list[Fix]:
+        """Return a fix with one of those of the next refusal: the first that loses nothing.
+
+        What asks something of readers stands beside what does not.
+        """
+        found: list[Fix] = []
         for further in sort_by_loss(error.fixes):
             both = together(fix, further)
             if further.first or further.without or both.arguments == fix.arguments:
                 continue
-            if _contradicts(further, fix) or (best is not None and may_lose(both)):
+            if _contradicts(further, fix) or (found and may_lose(both)):
                 continue
-            found = self.complete(both, error.what, depth - 1)
-            best = (
-                found if best is None else best if found is None else sort_by_loss((best, found))[0]
-            )
-            if best is not None and not may_lose(best):
+            found += self.complete(both, error.what, depth - 1)
+            asks = "chunk_grid" in further.arguments.get(_OPTIONS[0], {})
+            if not (asks or all(map(may_lose, found))):
                 break
-        return best
+        return [each for each in found if not may_lose(each)] or sort_by_loss(found)[:1]

@@ -18,7 +18,7 @@ from icevirt.planning.axes.placement import along, data_along
 from icevirt.planning.axes.positions import count_positions
 from icevirt.planning.combine.dimension_lengths import kinds_of
 from icevirt.planning.meaning.local_indices import differs
-from icevirt.planning.remedies import fix
+from icevirt.planning.remedies import GROUPED, fix
 from icevirt.planning.times.units import bounds_of, units_of
 
 _GROWS = re.compile(r"^(t|nt|n?times?|.*time.*|steps?|records?|n?rec|dates?|days?)$", re.IGNORECASE)
@@ -134,20 +134,19 @@ def further_dimensions(facts: CatalogFacts, dimensions: Sequence[str]) -> list[F
 
 def last_resorts(facts: CatalogFacts, dimensions: Sequence[str]) -> list[Fix]:
     """Return what keeps all values of nearly all files, where nothing better is known."""
-    grouped = "a group for each encoding"
     found = [*_beside(facts, dimensions)] if dimensions else []
     if dimensions:
         found.append(fix("values of files that differ are stored", on_mismatch="native"))
     if dimensions:
-        found.append(fix(grouped, on_mismatch="eras"))
+        found.append(fix(GROUPED, on_mismatch="eras"))
     if len(dimensions) == 1:
         price = f"files follow one another in the order given, whatever {dimensions[0]} says"
         found.append(fix(price, combine="nested", concat_dim=dimensions))
         found.append(
-            fix(f"{price}; {grouped}", combine="nested", concat_dim=dimensions, on_mismatch="eras")
+            fix(f"{price}; {GROUPED}", combine="nested", concat_dim=dimensions, on_mismatch="eras")
         )
     if "file" not in _dimensions(facts):
-        price = f"files stand in the order given along a new dimension file; {grouped}"
+        price = f"files stand in the order given along a new dimension file; {GROUPED}"
         found.append(fix(price, combine="nested", concat_dim=["file"], on_mismatch="eras"))
     return found
 

@@ -24,6 +24,7 @@ from icevirt.planning.axes.axis import NewDimension
 from icevirt.planning.axes.coordinates import Runs
 from icevirt.planning.axes.differing import dimension_apart
 from icevirt.planning.axes.group_order import refuse_other_duplicates
+from icevirt.planning.axes.label_proposals import labels_beside
 from icevirt.planning.axes.name_proposals import relative
 from icevirt.planning.axes.overlaps import (
     FileLabels,
@@ -287,7 +288,7 @@ def _refusal(
 def _lie_beside(
     facts: CatalogFacts, pieces: FilePieces, alike: _Alike, dimensions: Sequence[str]
 ) -> Iterator[Fix]:
-    """Yield the fix that places files by single values of which each step has all, as of levels."""
+    """Yield the fix that places files by what each step has all of: values, or dates in names."""
     files, arrays = pieces.file[alike.rows], facts.arrays
     groups = len(np.unique(alike.group))
     for code, path in enumerate(arrays.path.values):
@@ -309,6 +310,10 @@ def _lie_beside(
                 labels={name: f"variable:{name}"},
             )
             return
+    if (told := labels_beside(facts, files, alike.group)) is not None:
+        name, pattern, span = told
+        price = f"files of one step lie beside each other: {span}, from the names"
+        yield fix(price, concat_dim=[name, *dimensions], labels=pattern)
 
 
 def _overlapping(

@@ -6,6 +6,7 @@ on all files: each tells a label, and no two files of a label hold the same vari
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from shlex import quote
@@ -35,6 +36,8 @@ _TRIED = 40  # patterns
 _NAMED = 3  # dimensions in a price
 _MOSTLY = 0.75  # of the names
 _ABOVE = 3  # folders above those that differ, which may hold a year
+_NUMBER = re.compile(r"\{\w+:d\}")
+_WHOLE_DATES = ("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d")  # that are a part of a name
 _READ = 10_000  # files whose attributes are read for a proposal
 _TIMES = ("time", "date", "file_time")
 _NAMES_OF_TIME = ("t", "time", "times", "date", "datetime", "valid_time", "day", "month", "year")
@@ -118,6 +121,22 @@ def odd_names(facts: CatalogFacts) -> str:
     return _Look(facts, None).odd() if len(facts.files) > 2 else ""
 
 
+def labels_beside(
+    facts: CatalogFacts, files: NDArray[np.int64], step: NDArray[np.int64]
+) -> tuple[str, str, str] | None:
+    """Return a new dimension along which files of equal steps lie beside each other, by names.
+
+    Args:
+        facts: Of all files.
+        files: Rows of those that hold equal steps.
+        step: (files,) Which.
+
+    Returns:
+        Its name, the pattern that tells dates of which each step has all, and these in words.
+    """
+    return next(_Look(facts, None).beside(files, step), None)
+
+
 class _Look:
     """Files, and what is known of all of them."""
 
@@ -173,6 +192,25 @@ class _Look:
                     first = first or pattern
                     yield from made
                     break
+
+    def beside(
+        self, files: NDArray[np.int64], step: NDArray[np.int64]
+    ) -> Iterator[tuple[str, str, str]]:
+        """Yield patterns of dates, of which each step has all that there are."""
+        if not self._is_free(self._time):
+            return
+        names, steps = self._names(), len(np.unique(step))
+        fields = islice(field_patterns(names, None, "", self._taken), _TRIED)
+        dates = (
+            _NUMBER.sub(f"{{{self._time}:{form}}}", f) for f in fields for form in _WHOLE_DATES
+        )
+        for pattern in dates:
+            if not self._fits(self._time, pattern, names):
+                continue
+            if (made := self._make(self._time, pattern)) is not None:
+                pairs = np.unique(np.stack([step, made.cell[files]]), axis=1).shape[1]
+                if made.count > 1 and pairs == len(files) == steps * made.count:
+                    yield self._time, pattern, _span(made)
 
     def attributes(self) -> Iterator[Fix]:
         """Yield global attributes that are ISO dates."""

@@ -34,6 +34,7 @@ from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable
 from icevirt.planning.eras.report import (
     FOLLOWED,
     MAX_REPORTED,
+    READERS,
     as_floats,
     describe_eras,
     fix_limit,
@@ -46,7 +47,7 @@ from icevirt.planning.meaning.grid_mappings import mapping_fixes
 from icevirt.planning.meaning.mesh_fixes import with_mesh_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.remedies import build_fix, fix, list_names, together
+from icevirt.planning.remedies import GROUPED, build_fix, fix, list_names, together
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
@@ -56,7 +57,7 @@ _HANDY = 5  # groups that a reader puts up with where there is another way
 _CHANGES = 50  # that the attributes of a group tell
 
 _BLOCKED = {
-    'on_mismatch="eras"': ("a group for each encoding", "eras"),
+    'on_mismatch="eras"': (GROUPED, "eras"),
     'on_mismatch="native"': ("values of files that differ are stored", "native"),
 }
 
@@ -101,6 +102,8 @@ def _list_untried(error: CombineError, spec: CombineSpec) -> Iterator[Fix]:
     """Yield what lets files differ that are encoded unlike, or store more, whatever it costs."""
     stored = error.facts.get("bytes_needed")
     if stored is not None:
+        if spec.options.chunk_grid == "regular" and spec.options.on_mismatch != "eras":
+            yield fix(READERS, chunk_grid="rectilinear")
         yield fix_limit(stored, spec)
     elif is_about_storage(error) and spec.options.on_mismatch == "refuse":
         for price, word in reversed(_BLOCKED.values()):

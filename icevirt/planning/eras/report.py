@@ -36,7 +36,7 @@ from icevirt.planning.partial.storage_cost import (
     max_error,
     stored_bytes,
 )
-from icevirt.planning.remedies import fix, list_names
+from icevirt.planning.remedies import count_groups, fix, list_names
 from icevirt.planning.times.calendars import REFORM, SINCE_REFORM
 from icevirt.planning.times.units import units_to_count
 from icevirt.remedy_notation import join, write_code, write_option, write_remedy
@@ -162,15 +162,7 @@ def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:
             + (', which the engine shows as one dataset with eras="concat"' if as_one else "")
             + "; nothing more is stored",
             groups=count,
-            fix=fix(
-                f"{count} groups"
-                + (
-                    ', which eras="concat" opens as one dataset'
-                    if as_one
-                    else ", opened one by one"
-                ),
-                on_mismatch="eras",
-            ),
+            fix=fix(count_groups(count, as_one=as_one), on_mismatch="eras"),
         ),
     )
 

@@ -165,7 +165,8 @@ def _plan(
         return CommandResult(value=error if is_json else found, **shown, status=1)
     _write_page(planned, report)
     if write_recipe is not None:
-        icevirt.dump_recipe(given, write_recipe)
+        recipe = {name: value for name, value in given.items() if name != "twin_chunks"}
+        icevirt.dump_recipe(recipe, write_recipe)  # a build makes no twin
     there = planned.difference
     build = build_of(
         sys.argv[1:],

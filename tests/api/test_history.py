@@ -1,6 +1,8 @@
 """The history of builds: what log, diff and source say in the terms of the archive."""
 
 import json
+import os
+from pathlib import Path
 
 import h5py
 import netCDF4
@@ -98,6 +100,8 @@ def test_a_diff_shows_which_chunks_a_corrected_file_changed(tmp_path, run):
     icevirt.build(f"{tmp_path}/archive/*.nc", repo, concat_dim="time")
     with netCDF4.Dataset(files[1], "a") as file:
         file["packed"][2] = file["packed"][2] + 1
+    later = Path(files[1]).stat().st_mtime + 10  # Icechunk records whole seconds
+    os.utime(files[1], (later, later))
     icevirt.update(repo)
     diff = icevirt.diff(repo)
     by_path = {each.path: each for each in diff.nodes}

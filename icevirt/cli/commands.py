@@ -219,18 +219,24 @@ def _upgrade(
     return CommandResult(value=report, **shown, status=_code_of_failure(report))
 
 
+_NAMES_FILES = re.compile(r"^@|^-$|[*?]")
+
+
 def _require_repo(given: Mapping[str, Any]) -> None:
     """End the program with status 2 where a source stands in the place of the repository."""
     repo, sources = str(given["repo"]), [*map(str, given.get("sources") or ())]
-    if sources and (Path(sources[0]) / "repo").is_file() and not (Path(repo) / "repo").exists():
+    is_pattern, at = _NAMES_FILES.search(repo) is not None, Path(repo)
+    first = sources[0] if sources else ""
+    is_there = bool(first) and (Path(first) / "repo").is_file() and not (at / "repo").exists()
+    is_plain = bool(first) and "://" not in first and not _NAMES_FILES.search(first)
+    # a first word with the suffix of the last is a file whose name has a typing error
+    is_new = is_plain and not Path(first).exists() and Path(first).suffix != at.suffix
+    if is_there or (is_new and (is_pattern or at.is_file())):
         files = with_patterns([*sources[1:], repo])
-        swapped = " ".join(map(quote_word, [*files, sources[0]]))
-        raise typer.BadParameter(
-            f"{sources[0]} is a repository, which stands last: `icevirt build {swapped}`"
-        )
+        swapped = " ".join(map(quote_word, [*files, first]))
+        what = "is a repository, which" if is_there else "is no file; the repository"
+        raise typer.BadParameter(f"{first} {what} stands last: `icevirt build {swapped}`")
     is_alone = not sources
-    is_pattern = re.search(r"^@|^-$|[*?]", repo) is not None
-    at = Path(repo)
     if at.is_file():
         what = f"{repo} is a file"
     elif is_alone and is_pattern:

@@ -113,8 +113,12 @@ def _refuse_unless(storage: Storage, is_ours: Callable[[str], bool]) -> None:
         if path or not storage.exists():
             return
     raise NotEmptyError(
-        "this path holds something that is not a repository",
-        do="Choose an empty or new path, or clear this one.",
+        "this path holds something that is not a repository"
+        if path
+        else "this is a file, not a repository",
+        do="Choose an empty or new path, or clear this one."
+        if path
+        else "Pass the files first, and behind them the repository.",
         repo=storage.url,
         found=path,
     )

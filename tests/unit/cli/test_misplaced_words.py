@@ -6,6 +6,7 @@ from shlex import quote
 import pytest
 
 import icevirt
+from icevirt.errors import IcevirtError
 
 GROUPS = {
     "only a repository": (["tag", "repo"], "Did you mean `icevirt tag list repo`?"),
@@ -89,6 +90,19 @@ def test_the_help_of_a_group_has_whole_sentences(run, monkeypatch):
         "Delete a branch, main excepted; its snapshots stay until garbage is collected." in output
     )
     assert "..." not in output.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("files", ["d/*.nc", "d/a.nc"])
+def test_a_new_repository_before_the_files_is_said_to_stand_last(files, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("d").mkdir()
+    Path("d/a.nc").touch()
+    status, _, error = run("build", "new", files)
+    assert status == 2
+    said = f"new is no file; the repository stands last: `icevirt build {quote(files)} new`"
+    assert said in " ".join(error.split())
+    with pytest.raises(IcevirtError, match="Pass the files first, and behind them the repository"):
+        icevirt.append("new", "d/a.nc", executor="in-process")
 
 
 @pytest.mark.parametrize("files", ["d/*.nc", "d", "d/a.nc"])

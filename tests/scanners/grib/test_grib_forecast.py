@@ -173,7 +173,7 @@ HOURS, STEPS = ("2024-01-01T00", "2024-01-01T12", "2024-01-02T00", "2024-01-02T1
     cases(
         [
             (each, is_named)
-            for each, pattern in NAMES.items()
+            for each, (_, pattern) in NAMES.items()
             for is_named in {False, bool(pattern)}
         ],
         ("GFS", True),

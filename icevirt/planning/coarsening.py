@@ -79,8 +79,10 @@ class Coarsening:
 
     @classmethod
     def of_record(cls, raw: Mapping[str, Any]) -> Coarsening:
-        """Undo `record`. Raises ``ValueError``, ``TypeError``, ``KeyError``."""
-        return cls(factors=tuple(raw["factors"]), area=raw["area"], axis=raw["axis"])
+        """Undo `record`. Raises ``ValueError``, ``TypeError``, ``AttributeError``."""
+        return cls(
+            factors=tuple(raw.get("factors", ())), area=raw.get("area"), axis=raw.get("axis", 0)
+        )
 
     def shape(self, fine: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of a level, given that of the variable."""

@@ -54,7 +54,7 @@ class StoredForm:
 
     @classmethod
     def of_record(cls, raw: Mapping[str, Any]) -> StoredForm:
-        """Undo `record`. Raises ``ValueError``, ``TypeError``, ``AttributeError``, ``KeyError``."""
+        """Undo `record`. Raises ``ValueError``, ``TypeError``, ``AttributeError``."""
         edges, codec, of = raw.get("chunk_shape"), raw.get("codec"), raw.get("of")
         coarsen = Coarsening.of_record(raw["coarsen"]) if "coarsen" in raw else None
         if coarsen is not None and (of is None or edges is None):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.errors import FormatError
 from icevirt.planning.coarsening import Coarsening, decode_as
 
 
@@ -60,4 +61,11 @@ def as_coarse(
     if how is None:
         return fine
     shape = tuple(document["shape"])
+    if weights is not None and weights.shape != shape[how.axis : how.axis + 1]:
+        raise FormatError(
+            "the latitudes of a coarser copy do not fit its variable",
+            do="Make the copy anew with icevirt.materialize.",
+            latitudes=how.area,
+            shape=shape,
+        )
     return CoarseValues(fine=fine, shape=shape, document=document, how=how, weights=weights)

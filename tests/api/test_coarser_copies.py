@@ -9,8 +9,11 @@ import icevirt
 from api.test_stored_growth import GROWTHS, Archive, append, name_growth
 from builds.kept import Kept
 from builds.support import official
-from icevirt.errors import AlreadyExistsError, IcevirtError, InvalidInputError
+from icevirt.errors import AlreadyExistsError, FormatError, IcevirtError, InvalidInputError
+from icevirt.planning.coarsening import Coarsening
+from icevirt.planning.stored_form import StoredForm
 from icevirt.repo.summary import summary
+from icevirt.tasks.coarse_values import as_coarse
 from long_forms import cases
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
@@ -198,6 +201,32 @@ def test_a_level_left_behind_by_others_is_not_shown(archive):
     with archive.open() as fine, archive.open(level=1) as coarse:
         expected = means(fine["packed"].values, (1, 2, 2))
         np.testing.assert_allclose(coarse["packed"], expected, rtol=2e-7)
+
+
+@pytest.mark.parametrize(
+    "coarsen",
+    [
+        {},
+        {"factors": [0, 2]},
+        {"factors": "2"},
+        {"factors": [1], "axis": 1},
+        {"factors": [2], "area": 1},
+    ],
+    ids=str,
+)
+def test_a_record_of_a_copy_is_checked(coarsen):
+    raw = {"chunk_shape": [1], "codec": "zstd", "of": "/t", "coarsen": coarsen}
+    if coarsen:
+        with pytest.raises((ValueError, TypeError)):
+            StoredForm.of_record(raw)
+    else:
+        assert "dimensions" in StoredForm.of_record(raw).misfit({"shape": [3], "data_type": "int8"})
+
+
+def test_latitudes_of_another_length_are_refused():
+    how = Coarsening(factors=(1, 2), area="/lat", axis=1)
+    with pytest.raises(FormatError, match="do not fit"):
+        as_coarse(np.zeros((2, 3)), {"shape": [2, 3]}, how, np.ones(4))
 
 
 def test_a_level_takes_no_name_of_others(archive):

@@ -189,8 +189,10 @@ class _HeldRows:
             return
         held = planned.lengths if planned.held is None else planned.held
         part = (planned.lengths / np.maximum(held, 1)).prod(axis=1)
-        part[(held == 0).any(axis=1)] = 1.0
         rows, there = self._rows(mine, codes)
+        # an empty array is there; what each step of a file would repeat is not if it has none
+        empty = (held == 0).any(axis=1)
+        part[empty] = self._size[rows[empty]] == 0
         np.add.at(share, rows[there], part[there])
         if planned.held is not None:
             whole, kept = np.zeros_like(cut), np.zeros_like(cut)

@@ -237,6 +237,7 @@ def make_volumes_with_dates_of_their_own(folder):
 @archive(
     "CfRadial 2: the same, times of a sweep that has as many rays in all volumes", tool="xradar",
     oracle=stacked("sweep_0", renamed=True, counted=True), choose="--pad", opened={"group": "sweep_0"},
+    often=False,
 )  # fmt: skip
 def make_volumes_with_equal_numbers_of_other_dates(folder):
     volumes(folder, odd=1, jitter=0.1, own_dates=True)

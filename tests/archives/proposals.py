@@ -69,6 +69,7 @@ def make_scans_of_several_granules(folder):
     tool="OMPS",
     oracle=nested("mirror_step"),
     choose="--combine nested",
+    often=False,
 )
 def make_orbits_whose_positions_begin_anew(folder):
     for orbit, steps in enumerate((5, 6, 7)):
@@ -198,6 +199,7 @@ def make_beams_of_other_lengths(folder):
     tool="ICESat-2",
     oracle=each_along("shot_0", "shot_1"),
     choose="--concat-dim shot_0 --concat-dim shot_1",
+    often=False,
 )
 def make_two_beams(folder):
     for at, lengths in enumerate(((7, 5), (9, 5), (3, 4))):
@@ -303,6 +305,7 @@ def make_numbered_time_axes(folder):
     tool="Ferret",
     oracle=renamed(TIME1="TIME", TIME2="TIME", TIME3="TIME"),
     choose="--rename TIME1=TIME",
+    often=False,
 )
 def make_three_numbered_time_axes(folder):
     for at in range(3):

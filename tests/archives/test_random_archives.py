@@ -134,6 +134,11 @@ FOUND = {
         "chunks": "file",
         "unlimited": True,
     },
+    "a field of each file, of which one has no steps": {
+        "static": "varies",
+        "era": "fill",
+        "trouble": "empty",
+    },
     "an era without the steps that it should hold": {
         "lengths": (1, 1, 1),
         "split": True,
@@ -147,7 +152,9 @@ FOUND = {
 @pytest.mark.parametrize("oddities", FOUND.values(), ids=FOUND)
 def test_archives_of_each_kind_lose_nothing(oddities, tmp_path):
     verdict = judged(RandomArchive(seed=7, **oddities), tmp_path)
-    assert verdict.kind.startswith(("equal", "two groups", "refused, xarray combines")), verdict
+    assert verdict.kind.startswith(("equal", "two groups", "refused, xarray combines", "eras")), (
+        verdict
+    )
     assert "left out" not in verdict.kind
 
 

@@ -162,6 +162,15 @@ def test_projections_that_differ_become_groups(case, tmp_path):
         assert held.crs.longitude_of_central_meridian == theirs.crs.longitude_of_central_meridian
 
 
+def test_a_projection_is_shown_as_the_files_spell_it(tmp_path):
+    files = [str(tmp_path / f"f{number}.nc") for number in range(2)]
+    for number, path in enumerate(files):
+        field(path, number, esri_pe_string=f"UTM_Zone_{32 + number}")
+    with pytest.raises(CombineError, match="esri_pe_string of /tas") as caught:
+        icevirt.plan(files)
+    assert caught.value.facts["other_has"] == "esri_pe_string UTM_Zone_33"
+
+
 def test_a_zone_that_only_groups_say_is_noted(tmp_path):
     for number in range(2):
         field(tmp_path / f"f{number}.nc", number)

@@ -142,6 +142,17 @@ def test_the_source_of_a_value_holds_it(files, repo_path, run):
     assert json.loads(output)["chunks"][0]["offset"] == stored.byte_offset
 
 
+def test_a_day_is_the_label_of_its_only_step(tmp_path, run):
+    noon = np.datetime64("2024-01-01T12", "ns") + np.arange(3) * np.timedelta64(24, "h")
+    days = xr.Dataset({"v": (("time", "x"), np.ones((3, 200)))}, {"time": noon})
+    days.to_netcdf(tmp_path / "days.nc", encoding={"v": {"chunksizes": (1, 200)}})
+    icevirt.build(tmp_path / "days.nc", tmp_path / "repo")
+    _, output, _ = run("source", str(tmp_path / "repo"), "v", "--at", "time=2024-01-02")
+    assert "  at     time=2024-01-02T12:00\n  index  time=1\n" in output
+    _, _, error = run("source", str(tmp_path / "repo"), "v", "--at", "time=2024-01")
+    assert "3 places along 'time' have the label '2024-01'" in error
+
+
 def test_a_label_that_is_not_there_names_its_neighbors(files, repo_path, run):
     status, _, error = run("source", repo_path, "packed", "--at", "time=2001-01-03T07:00")
     assert status == 1

@@ -120,7 +120,7 @@ def indices_among(
         for name in (paths.name(each.path), each.path):
             if name in declared:
                 before = found.pop(each.path, LocalIndex(numbers=frozenset()))
-                first = before.first or first_said(each.attributes) or 0
+                first = before.first or _first_described(each.attributes) or 0
                 if numbered := declared[name]:
                     found[each.path] = _as_declared(numbered, first)
     return found
@@ -136,6 +136,11 @@ def first_said(attributes: Mapping[str, Any]) -> int | None:
     """Return the number of the first element, as attributes say it; None where they do not."""
     if isinstance(said := attributes.get(START), int | float):
         return int(said)
+    return _first_described(attributes)
+
+
+def _first_described(attributes: Mapping[str, Any]) -> int | None:
+    """Return what texts say; `START` is of one file, and where another one lacks it, it is 0."""
     texts = (str(attributes.get(each, "")) for each in _TEXTS)
     return 1 if any(map(_FROM_ONE.search, texts)) else None
 

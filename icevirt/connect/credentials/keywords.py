@@ -24,7 +24,8 @@ from icevirt.connect.options import QUOTA_PROJECT
 from icevirt.errors import InvalidInputError
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_ENDPOINT = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")  # without what could be a secret
+# without what could be a secret; other addresses are servers of a container
+_ENDPOINT = re.compile(r"https?://[^/?#@\s]+/([^?#@\s]*/)?s3credentials")
 _REFRESHABLE: dict[str, Callable[[Callable[[], Any]], Refreshable]] = {
     "s3": s3_refreshable_credentials,
     "gcs": gcs_refreshable_credentials,
@@ -35,7 +36,7 @@ REQUESTER_PAYS = "requester-pays"
 """Says that the reader of a bucket of S3 pays; with the credentials of the environment."""
 
 HOW = (
-    f"anonymous, environment, netrc, {REQUESTER_PAYS}, the https:// address at which an archive"
+    f"anonymous, environment, netrc, {REQUESTER_PAYS}, https://HOST/s3credentials, at which an archive"
     " gives temporary keys, or a function as package.module:function"
 )
 """What `credentials_named` takes."""

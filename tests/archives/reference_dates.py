@@ -26,7 +26,7 @@ def make_zones_of_winter_and_summer(folder):
     )
 
 
-@archive("A zone that moves the steps of one file between those of the next", tool="a station",
+@archive("A zone that moves the steps of one file between the steps of the next", tool="a station",
          oracle=lambda files: nested("time")(files).sortby("time"), often=False)  # fmt: skip
 def make_zones_that_interleave(folder):
     dated(folder, "days since 1992-10-8 15:15:42.5 -6:00", "days since 1992-10-9 15:15:42.5 +06:00")

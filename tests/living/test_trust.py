@@ -15,7 +15,7 @@ from builds.support import (
     write_days,
 )
 from icevirt import errors
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, UnauthorizedError
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -60,7 +60,7 @@ def test_a_recipe_that_runs_nothing_is_followed_below_authorized_directories(
     repo, archive, stranger, tmp_path
 ):
     write_day(archive / "day3.nc", 3)
-    with pytest.raises(InvalidInputError, match="trust_recipe"):
+    with pytest.raises(UnauthorizedError, match="covers nothing"):
         icevirt.update(repo, authorize=tmp_path / "archive2")
     for wrong in ([archive, 1], "", [""]):
         with pytest.raises(InvalidInputError, match="authorize="):

@@ -36,8 +36,8 @@ REQUESTER_PAYS = "requester-pays"
 """Says that the reader of a bucket of S3 pays; with the credentials of the environment."""
 
 HOW = (
-    f"anonymous, environment, netrc, {REQUESTER_PAYS}, https://HOST/s3credentials, at which an archive"
-    " gives temporary keys, or a function as package.module:function"
+    f"anonymous, environment, netrc, {REQUESTER_PAYS}, https://HOST/s3credentials (temporary keys"
+    " of an archive), or a function as package.module:function"
 )
 """What `credentials_named` takes."""
 

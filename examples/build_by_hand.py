@@ -18,8 +18,6 @@ def main(file: Path, repo_path: Path) -> None:
     # What is in the file, and where its chunks lie. Nothing is copied but small coordinates.
     scanned = icevirt.scan_file(file)
     print(scanned)
-    for finding in scanned.findings:
-        print("  ", finding.path, finding.message)
 
     # A repository says once which files its references may point to.
     prefix = f"{file.parent.resolve().as_uri()}/"

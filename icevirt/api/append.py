@@ -9,7 +9,7 @@ files, and writes all manifests.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -72,7 +72,14 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.remedies import build_fix, of_arguments, together
 from icevirt.remedy_notation import join, write_code, write_remedy
-from icevirt.repo.made_here import identify, is_remembered, remember, remember_places
+from icevirt.repo.made_here import (
+    identify,
+    is_around,
+    is_remembered,
+    remember,
+    remember_containers,
+    remember_places,
+)
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
 from icevirt.threads import Threads
@@ -245,11 +252,28 @@ class _Call:
         given = dict(zip(BY_KEYWORD, self.options, strict=True)) | {"concat_dim": self.concat_dim}
         return continue_recipe(self.storage, record, asked, given)
 
-    def remember(self, recipe: KeptRecipe | None, record: Mapping[str, Any]) -> None:
-        """Remember that this user made the recipe, if they made that of the last build."""
+    def remember(
+        self,
+        recipe: KeptRecipe | None,
+        record: Mapping[str, Any],
+        containers: Iterable[str | tuple[str, str]],
+        folders: Iterable[str],
+    ) -> None:
+        """Remember recipe and containers as this user's, if they made the recipe before.
+
+        Args:
+            recipe: Of the dataset, as it is now.
+            record: Of the last build.
+            containers: Of the repository.
+            folders: Of the files that were named.
+        """
         is_mine = not record or is_remembered(identify(self.storage), str(record.get("recipe")))
         if recipe is not None and is_mine:
             remember(identify(self.storage), recipe.digest)
+        if is_mine:
+            below = tuple(folders)
+            mine = (each for each in containers if is_around(each, below))
+            remember_containers(identify(self.storage), mine)
 
     def compare(self, inputs: Inputs | None, dataset: Dataset) -> tuple[FileDifferences, int]:
         """Compare the named files with the files of the dataset; count the changed ones.
@@ -361,11 +385,12 @@ def _append_once(  # noqa: PLR0917 - an append, and what it stands on
         found, changed = (found, 0) if found is not None else call.compare(inputs, dataset)
     if not found.candidates:
         return call.report_nothing(dataset, found, changed, clock)
+    folders = () if inputs is None else inputs.folders()
     full = NotFlat("the last build recorded no end that files can follow")
     if is_known and tail is not None:
         made = _append_behind(call, found.added, request, dataset, tail, starter, clock, is_again)
         if not isinstance(made, NotFlat):
-            call.remember(request.recipe, record)
+            call.remember(request.recipe, record, made.containers, folders)
             tell_committed(made)
             return AppendReport(**facts_of(made), **_count(found), flat=True)
         full = made
@@ -376,7 +401,7 @@ def _append_once(  # noqa: PLR0917 - an append, and what it stands on
     request = replace(request, recipe=request.recipe or call.recipe(how, record))
     report = _append_anywhere(call, inputs, request, dataset, found, starter, clock)
     tell_committed(report)
-    call.remember(request.recipe, record)
+    call.remember(request.recipe, record, report.containers, folders)
     if record:
         notes: tuple[str, ...] = (f"all files were planned: {full.why}",)
     else:

@@ -217,7 +217,10 @@ class _RelocateWork:
             self.compared, self.unlike = {}, set()
         both = {each.url_prefix: each for each in _read_below(decided)}
         known = {**config.virtual_chunk_containers, **both}
-        rest = (each for each in self.authorized if not decided.old.startswith(each))
+        moved = decided.old, decided.new
+        rest = (
+            each for each in self.authorized if not any(place.startswith(each) for place in moved)
+        )
         refuse_useless(rest, [*known], lambda near: authorizing_fix([known[near]]))
         named = [decided.new] if old_is_name else [decided.old, decided.new]
         for each in named:  # to name a place here is to authorize it

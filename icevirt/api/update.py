@@ -51,7 +51,7 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.model.json import loads
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.repo.layout import WORK
-from icevirt.repo.made_here import identify, remember, remember_places
+from icevirt.repo.made_here import identify, remember, remember_containers, remember_places
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage, Version, Written
 from icevirt.threads import MOMENT
@@ -246,6 +246,7 @@ def _attempt(
     if (how.is_own or how.is_trusted) and not call.dry_run and not report.already_built:
         remember(identify(call.storage), how.recipe.digest)
         remember_places(identify(call.storage), how.named)
+        remember_containers(identify(call.storage), report.opening.prefixes)
     return replace(report, seconds=clock.seconds)
 
 

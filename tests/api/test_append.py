@@ -273,9 +273,12 @@ def test_files_of_the_dataset_are_read_where_the_caller_says(days, repo, tmp_pat
     assert opened(repo).sizes["time"] == 16
 
 
-def test_what_may_not_be_read_is_not_verified_and_the_report_says_so(days, repo, tmp_path):
+def test_what_may_not_be_read_is_not_verified_and_the_report_says_so(
+    days, repo, tmp_path, monkeypatch
+):
     elsewhere = write_days(tmp_path / "elsewhere", 2)
     icevirt.append(elsewhere[1], repo, concat_dim="time")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
     verify = {"commit_options": {"verify": 5}}
     report = icevirt.append(days[2], repo, **verify)
     assert report.snapshot_id == icevirt.Repository.open(repo).lookup_branch("main")

@@ -93,6 +93,20 @@ def test_what_this_user_built_needs_no_prefix(tmp_path, _, call):
     call(repo)
 
 
+def test_what_this_user_appended_needs_no_prefix(tmp_path, in_process):
+    """The first files, and those of other directories."""
+    repo = tmp_path / "repo"
+    _, second, third = write_days(tmp_path / "in")
+    for path, folder in ((second, "more"), (third, "late")):
+        (tmp_path / folder).mkdir()
+        shutil.move(path, tmp_path / folder)
+    icevirt.append(tmp_path / "in", repo, concat_dim="time")
+    for folder, steps in (("more", 8), ("late", 12)):
+        icevirt.append(tmp_path / folder, repo)
+        with xr.open_dataset(repo, engine="icevirt") as ours:
+            assert ours["packed"].load().sizes["time"] == steps
+
+
 @pytest.fixture(scope="module")
 def without_files(tmp_path_factory):
     """A repository of somebody else, whose files no call could read."""

@@ -296,6 +296,6 @@ def test_toml_says_what_it_was_given(document):
 
 @pytest.mark.parametrize("call", ["build", "plan"])
 def test_a_recipe_may_hold_all_that_a_call_takes(call):
-    """But what runs tasks and what is told of them, which no file can hold."""
+    """But what runs tasks and what is told of them, which no file can hold, and questions of a plan."""
     taken = inspect.signature(getattr(icevirt, call)).parameters.keys()
-    assert taken - {"executor", "progress"} == ARGUMENTS[call]
+    assert taken - {"executor", "progress", "twin_chunks"} == ARGUMENTS[call]

@@ -380,13 +380,23 @@ def test_an_archive_goes_from_disk_to_a_bucket_and_on(moving, s3):
     store = icevirt.s3_store(
         region="us-east-1", endpoint_url=s3.endpoint, allow_http=True, force_path_style=True
     )
-    access = {file_url(moving.old): None} | {(url, s3.endpoint): keys for url in (one, two)}
-    how = {"authorize_virtual_chunk_access": access, "compare": "all"}
-    first = icevirt.relocate(moving.repo, moving.old, one, store=store, **how)
+    on_disk, access = {file_url(moving.old): None}, {(one, s3.endpoint): keys}
+    first = icevirt.relocate(
+        moving.repo,
+        moving.old,
+        one,
+        store=store,
+        authorize_virtual_chunk_access=on_disk | access,
+        compare="all",
+    )
     assert first.files_restamped == first.files == 3
     assert first.references_compared == first.references
     shutil.rmtree(moving.old)
-    second = icevirt.relocate(moving.repo, one, two, **how)
+    access |= {(two, s3.endpoint): keys}
+    second = icevirt.relocate(
+        moving.repo, one, two, authorize_virtual_chunk_access=access, compare="all"
+    )
+    del access[one, s3.endpoint]
     assert second.references_compared == second.references == first.references
     repo = icevirt.Repository.open(moving.repo, authorize_virtual_chunk_access=access)
     session = repo.readonly_session("main")

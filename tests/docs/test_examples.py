@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = {
-    "build_by_hand.py": ["<icevirt.ScannedFile file:///", "committed ", "mean sea surface"],
+    "build_by_hand.py": ["read by  hdf5", "committed ", "mean sea surface"],
     "time_travel.py": [
         "now: 3 months",
         "as tagged winter-2015: 2 months",

@@ -135,7 +135,7 @@ def _row_of_granule(granule: Mapping[str, Any], access: str, source: str, number
     if len(found) != 1:
         what = f"has {len(found)} files" if access in there else "knows no such access"
         raise bad_row(
-            f"a granule {what} (--asset external or direct chooses its address)",
+            f"a granule {what} (--asset NAME chooses one)",
             source,
             number,
             granule=_name_of(granule),

@@ -202,7 +202,10 @@ class _Look:
         names, steps = self._names(), len(np.unique(step))
         fields = islice(field_patterns(names, None, "", self._taken), _TRIED)
         dates = (
-            _NUMBER.sub(f"{{{self._time}:{form}}}", f) for f in fields for form in _WHOLE_DATES
+            _NUMBER.sub(f"{{{self._time}:{form}}}", f)
+            for f in fields
+            if _NUMBER.search(f)
+            for form in _WHOLE_DATES
         )
         for pattern in dates:
             if not self._fits(self._time, pattern, names):

@@ -65,9 +65,11 @@ class Chunks:
     _positions: list[NDArray[np.int64]] = field(default_factory=list)
 
     def add(self, given: Mapping[str, str]) -> None:
-        """Add the chunk of an element."""
+        """Add the chunk of an element; one without bytes was never written."""
+        if (length := int(given["nBytes"])) <= 0:
+            return
         self.offset.append(int(given["offset"]))
-        self.length.append(int(given["nBytes"]))
+        self.length.append(length)
         if position := given.get("chunkPositionInArray"):
             self._texts.append(position.strip("[] "))
             if len(self._texts) >= _MOST:

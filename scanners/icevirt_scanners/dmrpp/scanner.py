@@ -36,7 +36,13 @@ from icevirt_scanners.dmrpp.document import (
     read_document,
 )
 from icevirt_scanners.encoding import bytes_codec, default_fill, spell, with_fit_fill
-from icevirt_scanners.given import GivenArray, ReferenceColumns, complete, damage_error
+from icevirt_scanners.given import (
+    GivenArray,
+    ReferenceColumns,
+    complete,
+    damage_error,
+    tell_unverifiable,
+)
 from icevirt_scanners.hdf5.datatypes import Pipeline, pipeline_of
 
 SUFFIX = ".dmrpp"
@@ -51,7 +57,7 @@ _ONE_IN = 64  # documents of a known kind that are compared with their files
 _KINDS = 256  # that a process remembers
 _INSTEAD = "Scan the file itself in place of its DMR++, or leave the variable out."
 
-_known: dict[Hashable, None] = {}  # the kinds that were compared, the latest at the end
+_known: dict[Hashable, None] = {}  # the kinds that agreed with a file, the latest at the end
 
 
 class DmrppScanner:
@@ -97,10 +103,10 @@ class DmrppScanner:
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             make = partial(_array, document=document, context=context, target=target)
             arrays = context.arrays(said, partial(make, elsewhere=elsewhere))
-            if _is_sampled(url, arrays):
-                compare_with_file(elsewhere, target, arrays, context)
+            _compare_sample(elsewhere, target, arrays, context)
             if lacking:
                 arrays += read_from_file(elsewhere, target, lacking, context)
+        tell_unverifiable(context)
         described = tuple(
             ScannedGroup(path=path, attributes=Attributes.of(each)) for path, each in groups.items()
         )
@@ -151,19 +157,27 @@ def _count_chunks(variable: DapVariable) -> int:
     return math.prod(-(-n // max(edge, 1)) for n, edge in zip(lengths, edges, strict=False))
 
 
-def _is_sampled(url: str, arrays: tuple[ScannedArray, ...]) -> bool:
-    """Say whether a document is compared with its file: the first of a kind, and one in 64."""
+def _compare_sample(
+    elsewhere: Elsewhere, target: str, arrays: tuple[ScannedArray, ...], context: ScanContext
+) -> None:
+    """Compare a document with its file, if no other of its kind agreed, and one in 64 in any case.
+
+    Raises:
+        ScanError: It contradicts its file. Then the next one of its kind is compared, too.
+    """
     kind = tuple(
         (each.path, each.shape, each.chunk_shape, repr(each.data_type), repr(each.codecs))
         for each in arrays
     )
-    is_new = kind not in _known
-    _known.pop(kind, None)
+    is_known = _known.pop(kind, False) is None
+    digest = hashlib.blake2b(
+        context.source.file.url.encode(errors="surrogatepass"), digest_size=8
+    ).digest()
+    if not is_known or int.from_bytes(digest) % _ONE_IN == 0:
+        compare_with_file(elsewhere, target, arrays, context)
     _known[kind] = None
     if len(_known) > _KINDS:
         del _known[next(iter(_known))]
-    digest = hashlib.blake2b(url.encode(errors="surrogatepass"), digest_size=8).digest()
-    return is_new or int.from_bytes(digest) % _ONE_IN == 0
 
 
 def _names(variable: DapVariable) -> tuple[str, ...]:
@@ -213,7 +227,7 @@ def _array(
             fill_value=spell(_fill(variable, dtype, context), dtype),
             attributes=with_enumeration(attributes, named, dtype),
             references=ChunkTable.empty(len(shape)),
-            contiguous=is_plain and not chunks.edges and bool(shape),
+            contiguous=is_plain and not (chunks.edges or chunks.filters) and bool(shape),
         ),
         dtype=dtype,
     )
@@ -290,15 +304,12 @@ def _references(
     if bool((first % edges).any()):
         cause = "a chunk between the places of the chunk grid"
         raise damage_error(context.source.file.url, variable=path, cause=cause)
-    length = np.array(chunks.length, np.int64)
-    is_there = length > 0
-    offset = np.array(chunks.offset, np.int64)[is_there]
     return ReferenceColumns(
-        index=(first // edges)[is_there],
-        name=np.zeros(len(offset), np.int64),
-        names=(target,) if len(offset) else (),
-        offset=offset,
-        length=length[is_there],
+        index=first // edges,
+        name=np.zeros(len(first), np.int64),
+        names=(target,) if len(first) else (),
+        offset=np.array(chunks.offset, np.int64),
+        length=np.array(chunks.length, np.int64),
         inline_index=np.zeros((0, ndim), np.int64),
         inline=(),
     )

@@ -182,6 +182,43 @@ def test_a_document_that_contradicts_its_file_is_refused(
     assert not (tmp_path / "repo").exists()
 
 
+def test_a_kind_is_known_only_once_a_document_of_it_agreed_with_its_file(granules):
+    for document in map(Path, names(granules)):
+        wrong = document.read_text().replace("fletcher32 shuffle deflate", "shuffle deflate")
+        document.write_text(wrong)
+    for document in names(granules):
+        with pytest.raises(ScanError, match="contradicts"):
+            icevirt.scan_file(document)
+
+
+@pytest.mark.parametrize("offset", ["0", "18446744073709551615"])
+def test_a_chunk_without_bytes_was_never_written(offset, tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(4, dtype="i4")
+        file["x"].make_scale("x")
+        file.create_dataset("v", (4,), "i4", fillvalue=-9).dims[0].attach_scale(file["x"])
+    text = write_document(path).read_text()
+    empty = f'<dmrpp:chunk offset="{offset}" nBytes="0"/>'
+    places = '<dmrpp:chunks byteOrder="LE" fillValue="-9">'
+    for fill in (' fillValue="-9"', ""):  # without it the file is asked
+        said = f'<dmrpp:chunks byteOrder="LE"{fill}>{empty}'
+        assert places + "</dmrpp:chunks>" in text
+        Path(f"{path}.dmrpp").write_text(text.replace(f"{places}</", f"{said}</"))
+        array = icevirt.scan_file(f"{path}.dmrpp").array("/v")
+        assert (len(array.references), array.fill_value) == (0, -9)
+
+
+@pytest.mark.servers
+def test_references_of_a_remote_document_have_no_checksum_and_a_finding_says_so(
+    granules, http_server
+):
+    for path in (granules[0], Path(names(granules)[0])):
+        http_server.files.put(f"a/{path.name}", path.read_bytes(), '"1"')
+    found = icevirt.scan_file(f"{http_server.url}/a/g0.nc.dmrpp")
+    assert "unverifiable" in {each.code for each in found.findings}
+
+
 BAD = {
     "cut": (lambda text: text[: len(text) // 2], "damaged DMR"),
     "entities": (

@@ -174,8 +174,11 @@ def _float(given: Any) -> JSON:
 
 
 def _default(dtype: np.dtype[Any]) -> JSON:
+    """Return what zarr reads where a chunk is missing and v2 names no fill value."""
     if dtype.kind in "SV":
         return _fill(0, dtype)
+    if dtype.kind in "mM":
+        return _fill("NaT", dtype)
     plain: dict[str, JSON] = {"b": False, "f": 0.0, "c": [0.0, 0.0], "U": "", "O": ""}
     return plain.get(dtype.kind, 0)
 

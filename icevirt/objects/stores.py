@@ -21,7 +21,7 @@ from icevirt.archive.store_objects import StoreObjects
 from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
-from icevirt.connect.urls import SAFE, Address, local_path
+from icevirt.connect.urls import SAFE, Address, local_path, url_of_absolute
 from icevirt.errors import (
     NotFoundError,
     ScanError,
@@ -285,8 +285,14 @@ def _page(rows: _Rows) -> StoreObjects:
             do="Set it to now with touch.",
             object=keys[row],
         )
+    try:
+        names = Strings.of(keys)
+    except UnicodeEncodeError:
+        for key in keys:
+            url_of_absolute(f"/{key}")  # names the one that is not UTF-8
+        raise
     return StoreObjects(
-        keys=Strings.of(keys),
+        keys=names,
         sizes=np.array(sizes, np.int64),
         etags=Strings.empty(len(keys)),
         times=np.maximum(held, 1),

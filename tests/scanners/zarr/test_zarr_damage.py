@@ -1,6 +1,7 @@
 """Stores that are partly deleted, hold other files, or are written to: named, and nothing is lost."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -10,7 +11,13 @@ import zarr
 import icevirt
 from icevirt.api.dataset import writing
 from icevirt.api.scan import scan_file
-from icevirt.errors import IcevirtError, ScanError, SourcesChangedError, UnsupportedError
+from icevirt.errors import (
+    IcevirtError,
+    InvalidInputError,
+    ScanError,
+    SourcesChangedError,
+    UnsupportedError,
+)
 from scanners.zarr.zarr_stores import consolidate
 
 
@@ -117,6 +124,13 @@ def test_links_in_a_store_are_refused(store):
     chunk.symlink_to(moved)
     with pytest.raises(UnsupportedError, match="symbolic links"):
         scan_file(store)
+
+
+def test_a_name_that_is_no_text_is_refused_by_name(store):
+    (store / "a" / os.fsdecode(b"odd\xff")).touch()
+    with pytest.raises(InvalidInputError, match="not UTF-8") as error:
+        scan_file(store)
+    assert "odd" in error.value.facts["path"]
 
 
 def test_a_store_that_is_written_to_during_a_build_is_found_out(store, tmp_path, monkeypatch):

@@ -118,6 +118,9 @@ def consolidate(path):
 
 
 def _write_v2(root, make):
+    for dtype in ("M8[ns]", "<m8[s]", "f4", "c8", "?", "S3", "U2"):  # no fill value is named
+        how = {"shape": SHAPE, "chunks": CHUNKS, "dtype": dtype, "fill_value": None}
+        root.create_array(f"open fill {dtype}", **how)[:2, :3] = values_of(dtype, (2, 3))
     for name, codec in BYTES_V2.items():
         for dtype in ("f4", "u1", ">i2"):
             make(f"codec {name} {dtype.replace('>', 'big ')}", dtype, compressors=codec)

@@ -62,14 +62,18 @@ class Elsewhere:
     Args:
         source: The scanned file.
         allowed: Directories and URL prefixes, beside the file's own directory.
+        reads_servers: Whether values are read from files on servers, too.
     """
 
-    def __init__(self, source: ByteSource, allowed: Iterable[str]) -> None:
+    def __init__(
+        self, source: ByteSource, allowed: Iterable[str], *, reads_servers: bool = False
+    ) -> None:
         self._source = source
         self._own = source.file
         own = self._own.url.rpartition("/")[0]
         self._prefixes = [own.rstrip("/") + "/", *prefixes_of(allowed)]
-        self._opened = lru_cache(_OPEN)(lambda url: LocalSource(local_path(url)))
+        self._reads_servers = reads_servers
+        self._opened = lru_cache(_OPEN)(_open_target)
         # whatever its URL, it is not read from this disk, and neither are those beside it
         self._is_far = source.local_path is None
 
@@ -97,11 +101,12 @@ class Elsewhere:
         """Return bytes of a file that `targets` returned, fewer only at its end.
 
         Raises:
-            UnsupportedError: It is neither a local file nor the scanned one.
+            UnsupportedError: It lies on a server, is not the scanned one, and may not be read.
+            StorageError: It cannot be read.
         """
         if url == self._own.url:
             return self._source.read(offset, length)
-        if not url.startswith(_FILE):
+        if not (url.startswith(_FILE) or self._reads_servers):
             raise UnsupportedError(
                 "values of a remote file are needed while scanning",
                 do="Scan it without concat_dim, or leave the variable out with drop_variables.",
@@ -151,7 +156,9 @@ class Elsewhere:
 
     def readable(self, locations: Locations) -> bool:
         """Say whether `read` can read all of these."""
-        return all(url.startswith(_FILE) or url == self._own.url for url in locations.url)
+        return self._reads_servers or all(
+            url.startswith(_FILE) or url == self._own.url for url in locations.url
+        )
 
     def close(self) -> None:
         """Close what was opened."""
@@ -232,6 +239,14 @@ class Elsewhere:
 
     def _refusal(self, what: str, name: str, do: str) -> UnsupportedError:
         return UnsupportedError(what, do=do, file=self._own.url, target=name)
+
+
+def _open_target(url: str) -> OpenedSource:
+    if url.startswith(_FILE):
+        return LocalSource(local_path(url))
+    found = RemoteSource(url)
+    found.read_sparsely()
+    return found
 
 
 def beside(url: str, name: str) -> str | None:

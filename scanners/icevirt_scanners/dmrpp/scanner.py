@@ -100,7 +100,7 @@ class DmrppScanner:
             if options.wants(path) and (cause := _find_lack(path, each, document, options))
         }
         said = ((path, each) for path, each in wanted.items() if path not in lacking)
-        with Elsewhere(source, options.allow_references_to) as elsewhere:
+        with Elsewhere(source, options.allow_references_to, reads_servers=True) as elsewhere:
             make = partial(_array, document=document, context=context, target=target)
             arrays = context.arrays(said, partial(make, elsewhere=elsewhere))
             _compare_sample(elsewhere, target, arrays, context)

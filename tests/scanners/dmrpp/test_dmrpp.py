@@ -210,13 +210,21 @@ def test_a_chunk_without_bytes_was_never_written(offset, tmp_path):
 
 
 @pytest.mark.servers
-def test_references_of_a_remote_document_have_no_checksum_and_a_finding_says_so(
-    granules, http_server
+def test_documents_on_a_server_are_joined_by_values_of_the_files_beside_them(
+    granules, tmp_path, http_server, in_process
 ):
-    for path in (granules[0], Path(names(granules)[0])):
+    for path in (*granules, *map(Path, names(granules))):
         http_server.files.put(f"a/{path.name}", path.read_bytes(), '"1"')
-    found = icevirt.scan_file(f"{http_server.url}/a/g0.nc.dmrpp")
-    assert "unverifiable" in {each.code for each in found.findings}
+    sources = [f"{http_server.url}/a/{path.name}.dmrpp" for path in granules]
+    # nothing says whether these files changed
+    assert "unverifiable" in {each.code for each in icevirt.scan_file(sources[0]).findings}
+    icevirt.build(sources, tmp_path / "ours", concat_dim="time")
+    icevirt.build(granules, tmp_path / "theirs", concat_dim="time")
+    with (
+        xr.open_dataset(tmp_path / "ours", engine="icevirt") as ours,
+        xr.open_dataset(tmp_path / "theirs", engine="icevirt") as theirs,
+    ):
+        xr.testing.assert_identical(ours.load(), theirs.load())
 
 
 BAD = {

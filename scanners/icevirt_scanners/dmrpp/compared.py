@@ -148,7 +148,7 @@ def _undoing(codecs: Sequence[JSON]) -> list[JSON]:
 def _extent(array: ScannedArray) -> tuple[int, int]:
     """Return where the values of a contiguous array begin, and how many bytes they are."""
     table = array.references
-    return int(table.offset.min(initial=0)) if len(table) else 0, int(table.length.sum())
+    return int(table.offset.min()) if len(table) else 0, int(table.length.sum())
 
 
 def _count(array: ScannedArray) -> int:

@@ -66,9 +66,9 @@ class Chunks:
 
     def add(self, given: Mapping[str, str]) -> None:
         """Add the chunk of an element; one without bytes was never written."""
-        if (length := int(given["nBytes"])) <= 0:
+        if not (length := _count(given["nBytes"])):
             return
-        self.offset.append(int(given["offset"]))
+        self.offset.append(_count(given["offset"]))
         self.length.append(length)
         if position := given.get("chunkPositionInArray"):
             self._texts.append(position.strip("[] "))
@@ -207,7 +207,7 @@ class _DocumentReader:
             case "Group":
                 self._open_group(self._below(given["name"]))
             case "Dimension":
-                self._sizes[self._below(given["name"])] = int(given["size"])
+                self._sizes[self._below(given["name"])] = _count(given["size"])
             case "Enumeration":
                 self._enumeration = self._below(given["name"])
                 self.document.enumerations[self._enumeration] = (given["basetype"], {})
@@ -242,7 +242,7 @@ class _DocumentReader:
 
     def _dimension(self, given: Mapping[str, str]) -> tuple[str, int]:
         if "name" not in given:
-            return "", int(given["size"])
+            return "", _count(given["size"])
         path = self._resolve(given["name"])
         return path, self._sizes[path]
 
@@ -309,6 +309,13 @@ class _DocumentReader:
             if self._length > _LONGEST:
                 raise DocumentError("a value is too long")
             self._text.append(text)
+
+
+def _count(text: str) -> int:
+    found = int(text)
+    if not 0 <= found < 1 << 62:
+        raise DocumentError(f"the number {found}")
+    return found
 
 
 def _split(tag: str) -> tuple[str, str]:

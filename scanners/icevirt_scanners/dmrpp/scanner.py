@@ -207,7 +207,7 @@ def _array(
     edges = tuple(max(each, 1) for each in (chunks.edges or shape))
     if len(edges) != len(shape):
         raise damage_error(context.source.file.url, variable=path, chunks=edges, shape=shape)
-    is_plain = chunks.inline is None and not chunks.is_big_endian
+    is_inline = chunks.inline is not None
     pipeline = _pipeline(chunks, dtype, edges)
     if pipeline.not_plain:
         what = "a variable cannot be represented by what its DMR++ says"
@@ -221,13 +221,13 @@ def _array(
             chunk_shape=edges,
             data_type=dtype.name,
             codecs=(
-                bytes_codec(dtype, "little" if chunks.inline or is_plain else "big"),
+                bytes_codec(dtype, "big" if chunks.is_big_endian and not is_inline else "little"),
                 *pipeline.keep(),
             ),
             fill_value=spell(_fill(variable, dtype, context), dtype),
             attributes=with_enumeration(attributes, named, dtype),
             references=ChunkTable.empty(len(shape)),
-            contiguous=is_plain and not (chunks.edges or chunks.filters) and bool(shape),
+            contiguous=bool(shape) and not (is_inline or chunks.edges or chunks.filters),
         ),
         dtype=dtype,
     )

@@ -191,6 +191,39 @@ def test_a_kind_is_known_only_once_a_document_of_it_agreed_with_its_file(granule
             icevirt.scan_file(document)
 
 
+@pytest.mark.parametrize("dtype", [">f4", "<f4"])
+def test_a_large_contiguous_variable_is_cut_as_in_the_scan_of_its_file(dtype, tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        for name, length in {"t": 20, "x": 1 << 18}.items():
+            file[name] = np.arange(length)
+            file[name].make_scale(name)
+        found = file.create_dataset("v", data=np.ones((20, 1 << 18), dtype))
+        for axis, name in enumerate("tx"):
+            found.dims[axis].attach_scale(file[name])
+    options = {"concat_dim": "t"}
+    ours = icevirt.scan_file(write_document(path), **options).array("/v")
+    theirs = icevirt.scan_file(path, **options).array("/v")
+    assert ours.chunk_shape == theirs.chunk_shape == (1, 1 << 18)
+    assert ours.references.sort() == theirs.references.sort()
+    assert ours.codecs == theirs.codecs
+
+
+def test_the_place_of_a_contiguous_variable_is_compared(tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(4)
+        file["x"].make_scale("x")
+        file.create_dataset("v", data=np.arange(4)).dims[0].attach_scale(file["x"])
+        begin = file["v"].id.get_offset()
+    document = write_document(path)
+    text = document.read_text()
+    for wrong in (begin - 8, begin + 8):
+        document.write_text(text.replace(f'offset="{begin}"', f'offset="{wrong}"'))
+        with pytest.raises(ScanError, match="the place"):
+            icevirt.scan_file(document)
+
+
 @pytest.mark.parametrize("offset", ["0", "18446744073709551615"])
 def test_a_chunk_without_bytes_was_never_written(offset, tmp_path):
     path = tmp_path / "f.h5"
@@ -235,6 +268,9 @@ BAD = {
     ),
     "a name without a dimension": (lambda text: text.replace("/lat", "/none"), "KeyError"),
     "a number that is none": (lambda text: text.replace('size="4"', 'size="x"'), "ValueError"),
+    "a length below zero": (lambda text: text.replace('size="4"', 'size="-4"'), "number -4"),
+    "an offset below zero": (lambda text: re.sub('offset="', 'offset="-', text), "number -"),
+    "a huge offset": (lambda text: re.sub('offset="', f'offset="{1 << 63}', text), "number"),
     "a variable twice": (lambda text: text.replace('name="partly"', 'name="plain"'), "twice"),
     "a chunk between places": (lambda text: text.replace("[0,2,0]", "[0,1,0]"), "between"),
     "places of another rank": (lambda text: text.replace("[0,2,0]", "[0,2]"), "reshape|where"),

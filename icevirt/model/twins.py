@@ -13,7 +13,7 @@ from typing import Any
 
 from icevirt.errors import FormatError
 from icevirt.model import paths
-from icevirt.model.attributes import COARSENED_FROM, TWIN_MARKS, TWIN_OF
+from icevirt.model.attributes import COARSENED_FROM, EXTENSION, TWIN_MARKS, TWIN_OF
 from icevirt.model.snapshot import ArrayNode, document_of
 
 _DECODED_BY = ("shape", "data_type", "fill_value", "chunk_grid", "codecs")
@@ -106,8 +106,16 @@ def _find_mark(path: str, history: History) -> str | None:
 
 
 def digest_of_twin(variable: ArrayNode, twin: ArrayNode) -> str:
-    """Return a digest of what a variable and its twin say of their chunks."""
+    """Return a digest of what a variable and its twin say of their chunks.
+
+    A coarser copy holds decoded values, and repeats what the variable says of them: so attributes
+    count there.
+    """
     digest = hashlib.blake2b(digest_size=16)
+    if find_finer(twin) is not None:
+        document = document_of(variable)
+        said = {name: document.get(name) or {} for name in ("attributes", EXTENSION)}
+        digest.update(json.dumps(said, sort_keys=True).encode())
     for node in (variable, twin):
         document = document_of(node)
         said = {name: document.get(name) for name in _DECODED_BY}

@@ -1,5 +1,7 @@
 """Coarser copies are means of blocks of a variable, kept in step with it."""
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -197,6 +199,32 @@ def test_a_level_left_behind_by_others_is_not_shown(archive):
         archive.open(level=1)
     with archive.open(level=1, layout="all") as shown:
         assert shown["packed"].sizes["time"] == 16
+    archive.coarsen()
+    with archive.open() as fine, archive.open(level=1) as coarse:
+        expected = means(fine["packed"].values, (1, 2, 2))
+        np.testing.assert_allclose(coarse["packed"], expected, rtol=2e-7)
+
+
+def change_scale(repo):
+    """Let the same numbers mean other values."""
+    session = repo.writable_session("main")
+    zarr.open_group(session.store)["packed"].attrs["scale_factor"] = 7.0
+    session.commit("theirs")
+
+
+def forget_marks(repo):
+    """Change a value, and expire all commits before, which say what was in step."""
+    session = repo.writable_session("main")
+    zarr.open_group(session.store)["packed"][0, 0, 0] = 9
+    session.commit("theirs")
+    repo.expire_snapshots(older_than=datetime.now(UTC))
+
+
+@pytest.mark.parametrize("change", [change_scale, forget_marks])
+def test_a_level_is_not_shown_where_its_variable_may_have_other_values(archive, change):
+    change(official(archive.repo))
+    with pytest.raises(InvalidInputError, match="coarser copy"):
+        archive.open(level=1)
     archive.coarsen()
     with archive.open() as fine, archive.open(level=1) as coarse:
         expected = means(fine["packed"].values, (1, 2, 2))

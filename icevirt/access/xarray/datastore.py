@@ -276,25 +276,27 @@ class IcevirtDataStore(AbstractDataStore):
         return array
 
     def _refuse_left_behind(self, node: ArrayNode) -> None:
-        """Refuse to show a coarser copy whose variable others changed.
+        """Refuse to show a coarser copy whose variable others changed, or may have changed.
 
         Raises:
-            InvalidInputError: It was left behind.
+            InvalidInputError: It was left behind, or no commit that is left tells.
         """
-        from icevirt.model.twins import find_copies, is_in_step
+        from icevirt.model.twins import find_copies, find_finer, is_in_step
 
         session: Session | None = getattr(self._store, "session", None)
-        if session is None:
+        path = find_finer(node)
+        fine = next((each for each in self._snapshot.arrays() if each.path == path), None)
+        if session is None or fine is None or is_in_step(node, fine, session.history()):
             return
-        copies = find_copies(self._snapshot.arrays(), session.history)
-        copy = copies.get(node.path)
-        if copy is not None and not is_in_step(*copy, session.history()):
-            raise InvalidInputError(
-                "this coarser copy was left behind by a commit of others",
-                do='Make it anew with icevirt.materialize; layout="all" shows it as it is.',
-                variable=copy[1].path,
-                copy=node.path,
-            )
+        is_marked = bool(find_copies([node, fine], session.history))
+        raise InvalidInputError(
+            "this coarser copy was left behind by a commit of others"
+            if is_marked
+            else "no commit that is left says that this coarser copy fits its variable",
+            do='Make it anew with icevirt.materialize; layout="all" shows it as it is.',
+            variable=fine.path,
+            copy=node.path,
+        )
 
     def _variable(self, node: ArrayNode, twin: ArrayNode | None) -> Variable:
         array = self._array(node, twin)

@@ -167,6 +167,19 @@ def test_levels_are_shown_where_they_are_asked_for(globe):
     assert summary(icevirt.Repository.open(repo)).twins == {"/coarsened/lat2_lon3/t": True}
 
 
+def test_a_dataset_of_exported_levels_is_shown_as_any_other(globe, tmp_path):
+    with xr.open_dataset(globe[0], engine="icevirt", level=1) as coarse:
+        expected = coarse.load()
+    expected.to_netcdf(tmp_path / "level.nc", engine="h5netcdf")
+    made = str(tmp_path / "repo")
+    for group in ("maps", "coarsened/lat2_lon3"):
+        icevirt.build(str(tmp_path / "level.nc"), made, group=group, executor="in-process")
+    tree = xr.open_datatree(made, engine="icevirt")
+    assert {"/maps", "/coarsened/lat2_lon3"} <= {*tree.groups}
+    for group in ("maps", "coarsened/lat2_lon3"):
+        np.testing.assert_array_equal(tree[group]["t"], expected["t"])
+
+
 @pytest.mark.parametrize(
     ("variable", "how", "match"),
     [

@@ -88,17 +88,24 @@ def groups_below(
     top = snapshot.node(paths.canonical(group)).path
     yield paths.ROOT, top
     nodes = [*snapshot.below(top)]
-    copies = {paths.parent(each.path) for each in _find_coarser(nodes)}
+    copies = {paths.parent(each.path) for each in _find_coarser(snapshot, top)}
     hidden = {above for each in copies for above in (each, paths.parent(each)) if layout != "all"}
     for node in nodes:
         if isinstance(node, GroupNode) and node.path not in hidden:
             yield node.path.removeprefix(top.rstrip("/")), node.path
 
 
-def _find_coarser(nodes: Iterable[ArrayNode | GroupNode]) -> list[ArrayNode]:
-    """Return the arrays that say to be coarser copies."""
-    arrays = (node for node in nodes if isinstance(node, ArrayNode))
-    return [node for node in arrays if COARSENED_FROM.encode() in node.user_data]
+def _find_coarser(snapshot: Snapshot, top: str) -> list[ArrayNode]:
+    """Return the arrays below a group that say to be coarser copies of arrays that are there.
+
+    The attribute travels: where a copy was exported, files have it, and what is built of them.
+    """
+    from icevirt.model.twins import find_finer
+
+    arrays = (node for node in snapshot.below(top) if isinstance(node, ArrayNode))
+    found = [node for node in arrays if COARSENED_FROM.encode() in node.user_data]
+    known = {node.path for node in snapshot.arrays()} if found else set[str]()
+    return [node for node in found if find_finer(node) in known]
 
 
 def group_of_level(snapshot: Snapshot, group: str, level: int | str) -> str:
@@ -114,7 +121,7 @@ def group_of_level(snapshot: Snapshot, group: str, level: int | str) -> str:
     """
     top = snapshot.node(paths.canonical(group)).path
     sizes: dict[str, int] = {}
-    for node in _find_coarser(snapshot.below(top)):
+    for node in _find_coarser(snapshot, top):
         if paths.parent(paths.parent(paths.parent(node.path))) == top:
             above = paths.parent(node.path)
             sizes[above] = max(sizes.get(above, 0), math.prod(node.shape))

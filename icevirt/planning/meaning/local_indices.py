@@ -117,6 +117,7 @@ def indices_among(
     for each in variables:
         for path, index in _indices_by(each, known):
             found[path] = found[path] | index if path in found else index
+    for each in variables:  # what a person says counts, wherever the mesh stands
         for name in (paths.name(each.path), each.path):
             if name in declared:
                 before = found.pop(each.path, LocalIndex(numbers=frozenset()))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from icevirt.planning.meaning.local_indices import local_indices
+from icevirt.planning.meaning.local_indices import Variable, indices_among, local_indices
 from unit.planning.scanned_facts import data, facts_of, step
 
 ONES = np.ones((3, 3), "i4")
@@ -64,3 +64,21 @@ def test_what_is_numbered_is_found(variables, wanted, group):
     facts = facts_of(step("a", 0.0, **{f"{group}{name}": v for name, v in variables.items()}))
     found = local_indices(facts).get(f"{group or '/'}index")
     assert (None if found is None else found.numbers) == wanted
+
+
+@pytest.mark.parametrize(("said", "numbers"), [("cell", {"cell"}), ("", None)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_a_person_says_counts_wherever_the_mesh_stands(said, numbers, is_first):
+    index = Variable(path="/nodes", dimensions=("face", "three"), attributes={})
+    rest = [
+        Variable(
+            path="/mesh",
+            dimensions=(),
+            attributes={"face_node_connectivity": "nodes", "node_coordinates": "x"},
+        ),
+        Variable(path="/x", dimensions=("node",), attributes={}),
+    ]
+    variables = [index, *rest] if is_first else [*rest, index]
+    assert indices_among(variables)["/nodes"].numbers == {"node"}
+    found = indices_among(variables, {"nodes": said})
+    assert (found["/nodes"].numbers if found else None) == numbers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,17 @@ class IndexFits:
         self._counting = {*self._own}  # along which values count steps
         self._are_growing = True  # as where each row begins
         self._seen = 0  # files that hold numbers
+        self._steps = set[_Key]()  # that it does not number, however well they fit
+
+    def leave_out_own(self, are_steps: Callable[[str, str], bool]) -> None:
+        """Leave out what the variable itself lies along, where that is steps of a time.
+
+        An index of vegetation or of danger is a measure, whose numbers mostly are as small.
+
+        Args:
+            are_steps: Says so of a dimension and the group that it belongs to.
+        """
+        self._steps = {key for key in self._own if key in self.slack and are_steps(*key)}
 
     def see(self, values: NDArray[Any], file: int) -> None:
         """Keep the dimensions that values of a file lie within, and reach the second half of."""
@@ -114,6 +125,7 @@ class IndexFits:
                 from_one=self._first is None and (name, owner) in self._from_one,
             )
             for name, owner in best
+            if (name, owner) not in self._steps
         ]
 
     def _is_near(self, group: str) -> bool:

@@ -2,7 +2,8 @@
 
 Names and descriptions raise a suspicion; values of a few files confirm it. They stay within a
 concatenated dimension and reach its second half, no other dimension fits them more closely, and
-they do not just count the steps that they lie along.
+they do not just count the steps that they lie along. What lies along steps of a time numbers none
+of them: indices of vegetation are measures.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.planning.axes.dimension_scopes import DimensionScopes
 from icevirt.planning.meaning.index_fits import IndexFits, Numbered, parts_of
+from icevirt.planning.times.units import units_of
 
 _READ = 4  # files, the values of which are looked at
 _WORDS = frozenset(
@@ -123,6 +126,7 @@ def _judge(
     placed: Collection[str],
 ) -> LikelyIndex | None:
     fits = IndexFits(schema, scopes, paths.parent(path))
+    fits.leave_out_own(partial(_are_times, facts))
     for row in _some_rows(facts, path)[::-1].tolist():
         values = facts.values(*facts.place_of(row)) if facts.values else None
         if values is None or values.dtype.kind not in "iu":
@@ -132,6 +136,16 @@ def _judge(
             return None
     found = tuple(each for each in fits.closest(path, placed) if each.dimension in placed)
     return LikelyIndex(path=path, numbers=found) if found else None
+
+
+def _are_times(facts: CatalogFacts, dimension: str, group: str) -> bool:
+    """Say whether the coordinate of a dimension has units of times."""
+    arrays, path = facts.arrays, paths.join(group, dimension)
+    if path not in arrays.path.values:
+        return False
+    rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))
+    schemas = {arrays.schema.values[code] for code in arrays.schema.codes[rows].tolist()}
+    return any(units_of(ArraySchema.loads(each).attributes.values) is not None for each in schemas)
 
 
 def options_for(found: Sequence[LikelyIndex], choice: int) -> Mapping[str, Any]:

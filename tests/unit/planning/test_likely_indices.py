@@ -8,7 +8,7 @@ import pytest
 from icevirt.planning.meaning.likely_indices import likely_indices, options_for
 from unit.planning.scanned_facts import data, facts_of, step
 
-PLACED = {"obs", "row", "node", "cell"}
+PLACED = {"obs", "row", "node", "cell", "day"}
 
 
 def photons(n, zeros=True):
@@ -32,6 +32,7 @@ def of(name, dims, values, **attrs):
             "y": data("cell", np.zeros(4 + n)),
             "heights/h": data("obs", np.zeros(10 + n)),
             "lookup": data("detector", np.zeros(9)),
+            "day": data("day", np.arange(20 + n), attrs={"units": "days since 2000-01-01"}),
         }
 
     return variables
@@ -63,6 +64,9 @@ CASES = {
         "node",
         False,
     ),
+    "nodes, along days": (
+        of("node_index", ("day",), lambda n: np.arange(20 + n) % (5 + n)), "node", False
+    ),
     "a fill value": (
         of("node_idx", ("obs",), lambda n: np.r_[np.arange(5 + n), [99] * 5], _FillValue=99),
         "node",
@@ -86,6 +90,12 @@ NONE = {
     "a name that says nothing": of("level", ROW, photons),
     "floats": of("obs_index", ROW, lambda n: photons(n) / 2),
     "no number anywhere": of("obs_index", ROW, lambda n: np.full(5, -1)),
+    "a measure in small numbers": of(
+        "fire_danger_index",
+        ("day", "node"),
+        lambda n: np.arange((20 + n) * (5 + n)).reshape(20 + n, -1) % 19,
+    ),
+    "days": of("day_index", ("day",), lambda n: np.arange(20 + n)),
     "not along files": of("obs_index", ("five",), photons),
 }
 

@@ -11,6 +11,8 @@ SUPPORTED = (ROOT / "docs" / "versions.md").read_text()
 
 
 def floors(requirements):
+    """Return the lowest versions; of those that differ by Python, the one named first."""
+    requirements = reversed(requirements)
     found = (re.fullmatch(r"([\w-]+)>=([\d.]+)([,;].*)?", each) for each in requirements)
     return {each[1].lower(): each[2] for each in found if each}
 

@@ -226,7 +226,7 @@ def test_an_entry_point_makes_it_chosen_by_content(target, tmp_path):
     (info / "entry_points.txt").write_text(f"[icevirt.scanners]\nkerchunk = {name}\n")
     write(tmp_path, references(target))
     write(tmp_path, {"type": "FeatureCollection"}, "other.json")
-    code = "import icevirt; print(icevirt.scan_file('refs.json'))\n"
+    code = "import icevirt; print(repr(icevirt.scan_file('refs.json')))\n"
     code += "try: icevirt.scan_file('other.json')\n"
     code += "except icevirt.errors.ScanError as error: print(error)"
     ran = subprocess.run(

@@ -436,6 +436,9 @@ def test_eras_that_are_not_one_dataset_open_by_the_call_that_is_printed(tmp_path
             combine_options={"on_mismatch": "eras"},
         )
         assert not report.opens_as_one
-        for tree in (report.open(), eval(opening(report), {"xr": xr}), icevirt.open(report.repo)):
+        imported, call = opening(report).split("\n", 1)
+        assert imported == "import xarray as xr"
+        pasted = eval(call.partition("\n")[2], {"xr": xr})
+        for tree in (report.open(), pasted, icevirt.open(report.repo)):
             found = {name: tree[f"/{name}"].pr.units for name in tree.children}
             assert found == {"era_0": "mm/day", "era_1": "kg m-2 s-1"}

@@ -49,17 +49,15 @@ def site(tmp_path, monkeypatch, in_process):
         with netCDF4.Dataset(path, "a") as file:
             variable = file.createVariable("real", "f4", ("time", "y", "x"), fill_value=-1e20)
             variable[:] = np.ma.masked_less(np.linspace(-1, 9, 4 * 18 * 36), 0).reshape(4, 18, 36)
-    copied, installed, serve, build, verify = commands(port)
+    copied, installed, serve, build = commands(port)
     assert (copied[:2], installed[-6:-3]) == (["cp", "-r"], ["npm", "run", "files"])
     leave = shutil.ignore_patterns("node_modules", "lib")
     shutil.copytree(javascript.EXAMPLE, root / "map", ignore=leave)
     shutil.copytree(javascript.folder() / "lib", root / "map" / "lib")
     serve = [sys.executable, str(tmp_path / serve[1]), str(tmp_path / serve[2]), *serve[3:]]
     with running(serve, port=port):
-        for command in (build, verify):
-            ran = CliRunner().invoke(app, command[1:])
-            assert ran.exit_code == 0, ran.output
-        assert "a page can read it" in ran.output
+        ran = CliRunner().invoke(app, build[1:])
+        assert ran.exit_code == 0, ran.output
         yield root, f"http://localhost:{port}"
 
 

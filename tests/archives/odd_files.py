@@ -105,6 +105,17 @@ def make_a_conversion_of_each_file(folder):
             data.attrs.update({"conversion": factor, "unit": "V"})
 
 
+@archive("Numbers that an attribute of the convention shifts, otherwise in one file", tool="NWB",
+         oracle=plain("v", "phony_dim_0", dim="member"), choose="--combine-attrs drop_conflicts",
+         opened={"group": "v"}, attrs=False, often=False)  # fmt: skip
+def make_an_offset_of_each_file(folder):
+    for number, offset in enumerate((0.0, 273.15, 0.0)):
+        with h5py.File(folder / f"s{number}.nwb", "w") as file:
+            file.attrs["nwb_version"] = "2.8.0"
+            data = file.create_dataset("v/data", data=np.array([1, 2, 3], "f4") + number)
+            data.attrs.update({"conversion": 1.0, "offset": offset, "unit": "K"})
+
+
 # -- what one file stores otherwise ----------------------------------------------------------------
 
 

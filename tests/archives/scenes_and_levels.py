@@ -30,13 +30,31 @@ def make_scenes_with_times_of_lines(folder):
         scene(folder / f"seviri_{hour}.nc", hour)
 
 
+@archive(
+    "Scenes of two channels and a quality of each line, whose times count from their scene",
+    tool="satpy",
+    oracle=by_coords(data_vars=["acq_time", "quality"]),
+    choose="--data-vars acq_time",
+    often=False,
+)
+def make_scenes_of_two_channels(folder):
+    for hour in range(3):
+        path = folder / f"abi_{hour}.nc"
+        scene(path, hour)
+        more = {
+            "VIS006": (("time", "y", "x"), FIELD[None].astype("f8") - hour),
+            "quality": ("y", np.arange(4, dtype="i1") + hour),
+        }
+        xr.Dataset(more).to_netcdf(path, mode="a")
+
+
 def beside(name):
     """Return xarray's answer where a single value of each file is the label of a new dimension."""
 
     def place(held):
-        label = held[name].item()
-        kept = held.drop_vars(name).assign_coords({name: (name, [label], held[name].attrs)})
-        return kept.assign(t=held.t.drop_vars(name).expand_dims({name: [label]}))
+        label = held[name].values
+        kept = held.drop_vars(name).assign_coords({name: (name, label[None], held[name].attrs)})
+        return kept.assign(t=held.t.drop_vars(name).expand_dims({name: label[None]}))
 
     return by_coords(preprocess=place, data_vars=["t"])
 
@@ -58,3 +76,41 @@ def make_levels_as_single_values(folder):
                 "pressure": level,
             }
             xr.Dataset(data, labels).to_netcdf(folder / f"t_{level:.0f}_{at}.nc")
+
+
+@archive(
+    "Fields of three heights and two times, a file for each, heights as whole numbers",
+    tool="Iris",
+    oracle=beside("height"),
+    choose="--labels height=variable:height",
+    attrs=False,
+    often=False,
+)
+def make_heights_as_single_values(folder):
+    for height in (2, 10, 100):
+        for at in range(2):
+            data = {"t": (("time", "y", "x"), FIELD[None] + height + 1000 * at)}
+            labels = {
+                "time": ("time", [np.int32(6 * at)], {"units": "hours since 2000-01-01"}),
+                "height": ((), np.int32(height), {"units": "m", "positive": "up"}),
+            }
+            xr.Dataset(data, labels).to_netcdf(folder / f"t_{height}m_{at}.nc")
+
+
+@archive(
+    "Members of a forecast, a file for each and each time, with the member as a single value",
+    tool="Iris",
+    oracle=beside("realization"),
+    choose="--labels realization=variable:realization",
+    attrs=False,
+    often=False,
+)
+def make_members_as_single_values(folder):
+    for member in range(3):
+        for at in range(2):
+            data = {"t": (("time", "y", "x"), FIELD[None] * (member + 1) + 10 * at)}
+            labels = {
+                "time": ("time", [6.0 * at], {"units": "hours since 2000-01-01"}),
+                "realization": ((), np.int32(member), {"standard_name": "realization"}),
+            }
+            xr.Dataset(data, labels).to_netcdf(folder / f"mem{member}_{at}.nc")

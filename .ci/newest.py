@@ -74,7 +74,7 @@ def _install(made: Path) -> None:
 
 
 def _print_changes(python: str) -> None:
-    """Print the versions that are other than those of this environment."""
+    """Print the versions that differ from the versions of this environment."""
     frozen = ["uv", "pip", "freeze", "--python", python]
     text = subprocess.run(frozen, check=True, capture_output=True, text=True).stdout
     there = dict(line.lower().split("==") for line in text.splitlines() if "==" in line)

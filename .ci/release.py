@@ -1,7 +1,7 @@
 """Builds the distribution twice, compares the bytes, and checks its metadata and its contents.
 
 The first sdist and wheel are built from this clone, into dist/; the second from that sdist,
-unpacked elsewhere, with other times and other permissions of files. So whoever builds a tag, or
+unpacked elsewhere, where files have other times and permissions. So anybody who builds a tag, or
 its sdist, gets the bytes that were published, by the same hatchling.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parents[1]
 DIST = HERE / "dist"
 IN_WHEEL = ("icevirt/", "icevirt_scanners/", "icevirt-")
-GENERATED = {"PKG-INFO"}  # in an sdist, and tracked by nobody
+GENERATED = {"PKG-INFO"}  # in an sdist, and not in git
 
 
 def main() -> int:

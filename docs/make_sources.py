@@ -140,7 +140,7 @@ def write(store: Path, packages: tuple[str, ...], script: str, more: tuple[str, 
 
 
 def outcomes(store: Path, folder: Path) -> dict[str, list[str]]:
-    """Return the arrays of a store by what becomes of them."""
+    """Group the arrays of a store by what a build makes of them."""
     found: dict[str, list[str]] = defaultdict(list)
     dropped: list[str] = []
     while True:

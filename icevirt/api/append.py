@@ -9,7 +9,7 @@ files, and writes all manifests.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -74,7 +74,6 @@ from icevirt.planning.remedies import build_fix, of_arguments, together
 from icevirt.remedy_notation import join, write_code, write_remedy
 from icevirt.repo.made_here import (
     identify,
-    is_around,
     is_remembered,
     remember,
     remember_containers,
@@ -257,22 +256,31 @@ class _Call:
         recipe: KeptRecipe | None,
         record: Mapping[str, Any],
         containers: Iterable[str | tuple[str, str]],
+        before: Collection[str],
         folders: Iterable[str],
     ) -> None:
         """Remember recipe and containers as this user's, if they made the recipe before.
+
+        A container that was there before may be another writer's, and as wide as they like.
 
         Args:
             recipe: Of the dataset, as it is now.
             record: Of the last build.
             containers: Of the repository.
+            before: Prefixes of those that it had before.
             folders: Of the files that were named.
         """
         is_mine = not record or is_remembered(identify(self.storage), str(record.get("recipe")))
         if recipe is not None and is_mine:
             remember(identify(self.storage), recipe.digest)
         if is_mine:
-            below = tuple(folders)
-            mine = (each for each in containers if is_around(each, below))
+            named = tuple(folders)
+            prefixes = {each: each if isinstance(each, str) else each[0] for each in containers}
+            mine = (
+                each
+                for each, prefix in prefixes.items()
+                if prefix not in before or prefix.startswith(named)
+            )
             remember_containers(identify(self.storage), mine)
 
     def compare(self, inputs: Inputs | None, dataset: Dataset) -> tuple[FileDifferences, int]:
@@ -385,12 +393,13 @@ def _append_once(  # noqa: PLR0917 - an append, and what it stands on
         found, changed = (found, 0) if found is not None else call.compare(inputs, dataset)
     if not found.candidates:
         return call.report_nothing(dataset, found, changed, clock)
+    before = frozenset(target.config.virtual_chunk_containers)
     folders = () if inputs is None else inputs.folders()
     full = NotFlat("the last build recorded no end that files can follow")
     if is_known and tail is not None:
         made = _append_behind(call, found.added, request, dataset, tail, starter, clock, is_again)
         if not isinstance(made, NotFlat):
-            call.remember(request.recipe, record, made.containers, folders)
+            call.remember(request.recipe, record, made.containers, before, folders)
             tell_committed(made)
             return AppendReport(**facts_of(made), **_count(found), flat=True)
         full = made
@@ -401,7 +410,7 @@ def _append_once(  # noqa: PLR0917 - an append, and what it stands on
     request = replace(request, recipe=request.recipe or call.recipe(how, record))
     report = _append_anywhere(call, inputs, request, dataset, found, starter, clock)
     tell_committed(report)
-    call.remember(request.recipe, record, report.containers, folders)
+    call.remember(request.recipe, record, report.containers, before, folders)
     if record:
         notes: tuple[str, ...] = (f"all files were planned: {full.why}",)
     else:

@@ -57,12 +57,6 @@ def remember_containers(repo: str, containers: Iterable[Prefix]) -> None:
         _add({"repo": repo, "containers": new})
 
 
-def is_around(container: Prefix, folders: Iterable[str]) -> bool:
-    """Say whether one of the folders, URLs that end in a slash, lies in a container."""
-    prefix = container if isinstance(container, str) else container[0]
-    return any(each.startswith(prefix) for each in folders)
-
-
 def read_containers(repo: str) -> tuple[Prefix, ...]:
     """Return the prefixes that builds of this user referred to, on this machine, in their order."""
     found: dict[Prefix, None] = {}

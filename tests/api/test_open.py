@@ -10,6 +10,7 @@ import icevirt
 from builds.support import assert_same_dataset, expected_dataset, write_days
 from icevirt.display.report import opening
 from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.repo.made_here import identify, read_containers
 
 
 @pytest.fixture
@@ -105,6 +106,23 @@ def test_what_this_user_appended_needs_no_prefix(tmp_path, in_process):
         icevirt.append(tmp_path / folder, repo)
         with xr.open_dataset(repo, engine="icevirt") as ours:
             assert ours["packed"].load().sizes["time"] == steps
+
+
+def test_a_wide_container_of_another_writer_is_not_made_ones_own_by_an_append(tmp_path, in_process):
+    """The repository is shared: others may change its configuration between two appends."""
+    repo, days = tmp_path / "repo", write_days(tmp_path / "in")
+    icevirt.append(days[:1], repo, concat_dim="time")
+    opened = icevirt.Repository.open(repo)
+    config = opened.config
+    store = icevirt.local_filesystem_store(str(tmp_path))
+    for place in (tmp_path, tmp_path / "private"):
+        config.set_virtual_chunk_container(
+            icevirt.VirtualChunkContainer(f"{place.as_uri()}/", store)
+        )
+    icevirt.Repository.open(repo, config).save_config()
+    icevirt.append(days[1], repo)
+    own = read_containers(identify(opened.storage))
+    assert own == (f"{(tmp_path / 'in').as_uri()}/",)
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,14 @@ from icevirt.model.chunks import ChunkType
 from icevirt.model.json import JSON
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
+from icevirt.scan.values import read
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.hdf5.scanner import Hdf5Scanner
 
 DIMENSION = "a dimension, or values of it that were never written"
 """What a document has where netCDF stored the dimension alone: only the file tells which."""
 
+_SHOWN = 3  # values in a message
 _DECODING = ("_FillValue", "missing_value", "scale_factor", "add_offset", "units", "calendar")
 """Attributes that change what a reader makes of the stored values."""
 
@@ -40,7 +42,7 @@ def compare_with_file(
             if array.references.count(ChunkType.inline):
                 continue  # archives add values that files lack
             raise _contradiction(context, target, variable=array.path, cause="not in the file")
-        for what, said, true in _differences(array, found.pop(array.path)):
+        for what, said, true in _differences(array, found.pop(array.path), elsewhere):
             raise _contradiction(
                 context, target, variable=array.path, cause=what, said=str(said), found=str(true)
             )
@@ -96,15 +98,18 @@ def _contradiction(context: ScanContext, target: str, **facts: Any) -> ScanError
     )
 
 
-def _differences(said: ScannedArray, true: ScannedArray) -> Iterator[tuple[str, Any, Any]]:
+def _differences(
+    said: ScannedArray, true: ScannedArray, elsewhere: Elsewhere
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield what the document says otherwise than the file: what, by the document, by the file."""
     yield from _unequal("the shape", said.shape, true.shape)
-    if true.whole or true.references.count(ChunkType.inline):
-        return  # the file's scan stored the values, and has no references to compare
     yield from _unequal("the data type", said.data_type, true.data_type)
     for name in _DECODING:
         yield from _unequal(name, _plain(said, name), _plain(true, name))
-    if said.references.count(ChunkType.inline):
+    if any(each.references.count(ChunkType.inline) for each in (said, true)):
+        one, other = (read(each, elsewhere.read) for each in (said, true))
+        if one.tobytes() != other.tobytes():  # one of them has no references to compare
+            yield "the values", one.ravel()[:_SHOWN], other.ravel()[:_SHOWN]
         return
     yield from _unequal("filters", _undoing(said.codecs), _undoing(true.codecs))
     if len(said.references) < _count(said):

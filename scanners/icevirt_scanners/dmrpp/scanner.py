@@ -160,7 +160,7 @@ def _count_chunks(variable: DapVariable) -> int:
 def _compare_sample(
     elsewhere: Elsewhere, target: str, arrays: tuple[ScannedArray, ...], context: ScanContext
 ) -> None:
-    """Compare a document with its file, if no other of its kind agreed, and one in 64 in any case.
+    """Compare a document with its file: if it is older, if no other of its kind agreed, by sample.
 
     Raises:
         ScanError: It contradicts its file. Then the next one of its kind is compared, too.
@@ -173,7 +173,9 @@ def _compare_sample(
     digest = hashlib.blake2b(
         context.source.file.url.encode(errors="surrogatepass"), digest_size=8
     ).digest()
-    if not is_known or int.from_bytes(digest) % _ONE_IN == 0:
+    written = context.source.file.last_modified_seconds
+    is_older = any((each.references.locations.last_modified > written).any() for each in arrays)
+    if is_older or not is_known or int.from_bytes(digest) % _ONE_IN == 0:
         compare_with_file(elsewhere, target, arrays, context)
     _known[kind] = None
     if len(_known) > _KINDS:

@@ -4,7 +4,10 @@ Of the 247 pairs of document and file that the tests of Hyrax 1.17 hold (github.
 hand: 370 arrays of 234 files equal h5py; 13 files are refused, by what their documents contradict.
 """
 
+import base64
+import os
 import re
+import zlib
 from pathlib import Path
 
 import h5py
@@ -103,6 +106,43 @@ def test_of_a_known_kind_the_document_alone_is_read(granules, monkeypatch):
     monkeypatch.setattr(scanner, "_ONE_IN", 1)
     icevirt.scan_file(names(granules)[2], scan_options={"drop_variables": ["words"]})
     assert len(opened) == 2
+
+
+def test_a_document_that_is_older_than_its_file_is_compared(granules, in_process):
+    """The kind is known, and a place is another one."""
+    first, second = names(granules)[:2]
+    icevirt.scan_file(first)
+    text = Path(second).read_text()
+    moved = re.sub(r'offset="(\d+)" nBytes="24" chunk', lambda m: m[0].replace(m[1], "8"), text)
+    Path(second).write_text(moved)
+    os.utime(second, (1_600_000_000, 1_600_000_000))
+    with pytest.raises(ScanError, match="contradicts"):
+        icevirt.scan_file(second)
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_values_in_a_document_are_compared_with_those_of_the_file(is_packed, granules, monkeypatch):
+    """A variable of the file that the document repeats, as archives do with small coordinates."""
+    values = np.linspace(-3, 3, LAT).astype("f4")
+    (document,) = names(granules[:1])
+    raw = zlib.compress(values.tobytes()) if is_packed else values.tobytes()
+    kind = "missingdata" if is_packed else "compact"
+
+    def put(raw):
+        value = f"<dmrpp:{kind}>{base64.b64encode(raw).decode()}</dmrpp:{kind}>"
+        found = re.sub(r'(<Float32 name="lat">.*?)<dmrpp:chunks.*?</dmrpp:chunks>',
+                       lambda m: m[1] + value, text, flags=re.DOTALL)  # fmt: skip
+        assert found != text
+        Path(document).write_text(found)
+
+    text = Path(document).read_text()
+    put(raw)
+    icevirt.scan_file(document)
+    other = (values + 1).tobytes()
+    put(zlib.compress(other) if is_packed else other)
+    monkeypatch.setattr(scanner, "_known", {})
+    with pytest.raises(ScanError, match=r"contradicts.*the values"):
+        icevirt.scan_file(document)
 
 
 def test_verify_finds_what_a_sample_did_not_see(granules, tmp_path, in_process):

@@ -9,7 +9,7 @@ files, and writes all manifests.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -57,7 +57,12 @@ from icevirt.api.finish import SnapshotVerification, add_notes, prepare, promote
 from icevirt.api.recorded import Continued, continue_options
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
-from icevirt.api.trust.readable_places import ReadablePlaces, opening_of, places_named
+from icevirt.api.trust.readable_places import (
+    ReadablePlaces,
+    opening_of,
+    places_named,
+    remember_named,
+)
 from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
 from icevirt.archive.sources import SourceFile
 from icevirt.errors import (
@@ -72,13 +77,7 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.remedies import build_fix, of_arguments, together
 from icevirt.remedy_notation import join, write_code, write_remedy
-from icevirt.repo.made_here import (
-    identify,
-    is_remembered,
-    remember,
-    remember_containers,
-    remember_places,
-)
+from icevirt.repo.made_here import identify, is_remembered, remember
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
 from icevirt.threads import Threads
@@ -191,7 +190,7 @@ def append(
             return _append_once(call, inputs, check, starter, clock, looks, is_again=number > 0)
 
         report = add_notes(until_alone("append", attempt, call.is_lost), check)
-        remember_places(identify(storage), places())
+        remember_named(identify(storage), report.containers, places())
         opening = opening_of(report, storage, reach, (*below(), *commit.places))
         report = replace(report, opening=opening)
     if commit.promote is not None and report.snapshot_id:
@@ -251,37 +250,11 @@ class _Call:
         given = dict(zip(BY_KEYWORD, self.options, strict=True)) | {"concat_dim": self.concat_dim}
         return continue_recipe(self.storage, record, asked, given)
 
-    def remember(
-        self,
-        recipe: KeptRecipe | None,
-        record: Mapping[str, Any],
-        containers: Iterable[str | tuple[str, str]],
-        before: Collection[str],
-        folders: Iterable[str],
-    ) -> None:
-        """Remember recipe and containers as this user's, if they made the recipe before.
-
-        A container that was there before may be another writer's, and as wide as they like.
-
-        Args:
-            recipe: Of the dataset, as it is now.
-            record: Of the last build.
-            containers: Of the repository.
-            before: Prefixes of those that it had before.
-            folders: Of the files that were named.
-        """
+    def remember(self, recipe: KeptRecipe | None, record: Mapping[str, Any]) -> None:
+        """Remember that this user made the recipe, if they made that of the last build."""
         is_mine = not record or is_remembered(identify(self.storage), str(record.get("recipe")))
         if recipe is not None and is_mine:
             remember(identify(self.storage), recipe.digest)
-        if is_mine:
-            named = tuple(folders)
-            prefixes = {each: each if isinstance(each, str) else each[0] for each in containers}
-            mine = (
-                each
-                for each, prefix in prefixes.items()
-                if prefix not in before or prefix.startswith(named)
-            )
-            remember_containers(identify(self.storage), mine)
 
     def compare(self, inputs: Inputs | None, dataset: Dataset) -> tuple[FileDifferences, int]:
         """Compare the named files with the files of the dataset; count the changed ones.
@@ -393,13 +366,11 @@ def _append_once(  # noqa: PLR0917 - an append, and what it stands on
         found, changed = (found, 0) if found is not None else call.compare(inputs, dataset)
     if not found.candidates:
         return call.report_nothing(dataset, found, changed, clock)
-    before = frozenset(target.config.virtual_chunk_containers)
-    folders = () if inputs is None else inputs.folders()
     full = NotFlat("the last build recorded no end that files can follow")
     if is_known and tail is not None:
         made = _append_behind(call, found.added, request, dataset, tail, starter, clock, is_again)
         if not isinstance(made, NotFlat):
-            call.remember(request.recipe, record, made.containers, before, folders)
+            call.remember(request.recipe, record)
             tell_committed(made)
             return AppendReport(**facts_of(made), **_count(found), flat=True)
         full = made
@@ -410,7 +381,7 @@ def _append_once(  # noqa: PLR0917 - an append, and what it stands on
     request = replace(request, recipe=request.recipe or call.recipe(how, record))
     report = _append_anywhere(call, inputs, request, dataset, found, starter, clock)
     tell_committed(report)
-    call.remember(request.recipe, record, report.containers, before, folders)
+    call.remember(request.recipe, record)
     if record:
         notes: tuple[str, ...] = (f"all files were planned: {full.why}",)
     else:

@@ -37,7 +37,7 @@ from icevirt.api.dataset.variables import VariablesUpdate
 from icevirt.api.events import Clock, long_running
 from icevirt.api.finish import add_notes
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
-from icevirt.api.trust.readable_places import opening_of
+from icevirt.api.trust.readable_places import opening_of, remember_named
 from icevirt.archive.options import names
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.upkeep import UpdateReport
@@ -51,7 +51,7 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.model.json import loads
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.repo.layout import WORK
-from icevirt.repo.made_here import identify, remember, remember_containers, remember_places
+from icevirt.repo.made_here import identify, remember
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage, Version, Written
 from icevirt.threads import MOMENT
@@ -245,8 +245,7 @@ def _attempt(
         report = add_notes(report, work.verification)
     if (how.is_own or how.is_trusted) and not call.dry_run and not report.already_built:
         remember(identify(call.storage), how.recipe.digest)
-        remember_places(identify(call.storage), how.named)
-        remember_containers(identify(call.storage), report.opening.prefixes)
+        remember_named(identify(call.storage), report.containers, how.named)
     return replace(report, seconds=clock.seconds)
 
 

@@ -37,7 +37,13 @@ from icevirt.planning.containers import containers_for
 from icevirt.planning.remedies import list_names, of_arguments
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import write_code, write_remedy
-from icevirt.repo.made_here import identify, read_containers
+from icevirt.repo.made_here import (
+    identify,
+    read_containers,
+    read_places,
+    remember_containers,
+    remember_places,
+)
 from icevirt.storage.protocol import Storage
 
 REBUILD = write_remedy(
@@ -202,6 +208,15 @@ def own_entries(entries: Iterable[Prefix], places: Iterable[str], repo: str) -> 
         common_ones = []
     own = ReadablePlaces.of(named, known, common_ones)
     return tuple(each for each in entries if own.covers(each if isinstance(each, str) else each[0]))
+
+
+def remember_named(repo: str, containers: Iterable[Prefix], places: Iterable[str]) -> None:
+    """Remember the places that this user named, and of a repository's containers those around them.
+
+    Others may have given the repository containers as wide as they like: these are not remembered.
+    """
+    remember_places(repo, places)
+    remember_containers(repo, own_entries(containers, read_places(repo), repo))
 
 
 def opening_of(

@@ -51,6 +51,9 @@ PACKAGES = {
 }
 """Codecs that need a package which neither zarr-python nor numcodecs installs."""
 
+PREFIXES = {"imagecodecs_": "imagecodecs-zarr"}
+"""Packages that have all codecs whose names begin so."""
+
 DATA_TYPES = dict.fromkeys(
     (
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -97,13 +100,19 @@ def readers_of(
         gdal.append("arrays without elements")
     for codec in _all(codecs):
         known = CORE.get(codec)
-        if known is None and codec.removeprefix("numcodecs.") not in NUMCODECS:
+        if package := package_of(codec):
+            zarr.append(package)
+        elif known is None and codec.removeprefix("numcodecs.") not in NUMCODECS:
             zarr.append(f"an extension for the codec {codec}")
-        elif codec in PACKAGES:
-            zarr.append(PACKAGES[codec])
         if not known:
             gdal.append(f"the codec {codec}")
     return Readers(zarr_lacks=tuple(dict.fromkeys(zarr)), gdal_lacks=tuple(dict.fromkeys(gdal)))
+
+
+def package_of(codec: str) -> str | None:
+    """Return the package that a codec of this name needs beside zarr-python and numcodecs."""
+    found = (package for prefix, package in PREFIXES.items() if codec.startswith(prefix))
+    return PACKAGES.get(codec) or next(found, None)
 
 
 def readers_of_json(zarr_json: bytes) -> Readers:

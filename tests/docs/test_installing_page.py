@@ -27,7 +27,7 @@ def test_each_lowest_version_is_on_the_page():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     assert floors(project["dependencies"]) == stated("reading") | stated("the command line")
-    for name in ("hdf5", "cluster", "spark", "virtualizarr", "grib", "testing"):
+    for name in ("hdf5", "cluster", "spark", "virtualizarr", "grib", "imagecodecs", "testing"):
         assert floors(extras[name]) == stated(f"`{name}`")
     assert floors(extras["jdk"] + extras["demo"]) == stated("`jdk`, `demo`")
 

@@ -34,8 +34,13 @@ CASES = {
     "zfp": ("float32", ({"name": "numcodecs.zfpy"},), "zarr with zfpy"),
     "a codec of nobody": (
         "float32",
-        (LITTLE, {"name": "imagecodecs_jpeg2k"}),
-        "zarr with an extension for the codec imagecodecs_jpeg2k",
+        (LITTLE, {"name": "odd_jpeg2k"}),
+        "zarr with an extension for the codec odd_jpeg2k",
+    ),
+    "a codec of imagecodecs": (
+        "float32",
+        ({"name": "imagecodecs_jpeg2k"},),
+        "zarr with imagecodecs-zarr",
     ),
     "a data type of nobody": (
         "bfloat16",

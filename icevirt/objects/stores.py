@@ -29,7 +29,7 @@ from icevirt.errors import (
     StorageError,
     UnsupportedError,
 )
-from icevirt.model.chunks import END_SECOND, Locations
+from icevirt.model.chunks import END_SECOND, ChunkTable, Locations
 from icevirt.model.strings import Strings
 from icevirt.objects.answers import change, is_weak
 from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource
@@ -39,6 +39,7 @@ from icevirt.objects.web_connections import HOSTS
 _PAGE = 1 << 14  # objects that are made columns together
 _FEW = 20_000  # objects of a bucket, which one listing returns soon
 _MOST = 2000  # branches of a store that are worth a listing each
+_AHEAD = 64 << 20  # bytes of small arrays that are read at once
 _SECOND = 1_000_000_000
 _CHUNK = re.compile(r"c|(?:c\.)?[0-9]+(?:\.[0-9]+)*")
 _ODD = re.compile(rb"[^A-Za-z0-9._/~-]")  # in a key: perhaps it is spelled otherwise in a URL
@@ -116,6 +117,11 @@ class StoreSource(OpenedSource):
         return self.objects.describe(self.url)
 
     @property
+    def document(self) -> str:
+        """The name of the document that stands for it."""
+        return self.url.rpartition("/")[2]
+
+    @property
     def local_path(self) -> str | None:
         """The path of the document, None on a server."""
         return self._document.local_path
@@ -162,6 +168,10 @@ class StoreSource(OpenedSource):
         store = ObjectStore(bucket.store(), read_only=True)
         return StorePath(store, Address.parse(self.url).key.rpartition("/")[0])
 
+    def chunks(self, rows: NDArray[np.int64]) -> StoreChunks:
+        """Return what reads the chunks of an array."""
+        return StoreChunks(self, rows)
+
     def _listed(self, row: int, url: str) -> SourceFile:
         held = self.objects
         return SourceFile(
@@ -181,6 +191,16 @@ class StoreSource(OpenedSource):
             last_modified=seconds.astype(np.uint32),
         )
 
+    def references(self, index: NDArray[np.int64], rows: NDArray[np.integer]) -> ChunkTable:
+        """Return references to whole objects."""
+        return ChunkTable.virtual(
+            index=index,
+            offset=np.zeros(len(rows), np.int64),
+            length=self.objects.sizes[rows],
+            locations=self.locations(rows) if len(rows) else Locations.none(),
+            source=np.arange(len(rows)),
+        )
+
     def check_unchanged(self) -> None:
         """Compare the document only: a build lists the store once more before its commit.
 
@@ -192,6 +212,31 @@ class StoreSource(OpenedSource):
     def close(self) -> None:
         """Close the document."""
         self._document.close()
+
+
+class StoreChunks:
+    """Reads the chunks of one array; those of a small one at once."""
+
+    def __init__(self, source: StoreSource, rows: NDArray[np.int64]) -> None:
+        self._source, self._rows = source, rows
+        self._held: dict[str, bytes] | None = None
+
+    def readable(self, locations: Locations) -> bool:
+        """Say that all can be read."""
+        return len(locations) == len(self._rows)
+
+    def read(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of a chunk."""
+        if self._held is None:
+            self._held = {}
+            if int(self._source.objects.sizes[self._rows].sum()) <= _AHEAD:
+                urls = self._source.locations(self._rows).url
+                bodies = self._source.read_objects(self._rows.tolist())
+                self._held = dict(zip(urls, bodies, strict=True))
+        held = self._held.get(url)
+        if held is None:
+            return self._source.read_url(url, offset, length)
+        return held[offset : offset + length]
 
 
 def may_be_chunk(url: str) -> bool:

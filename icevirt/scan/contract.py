@@ -25,7 +25,7 @@ from icevirt.archive.sources import SourceFile
 from icevirt.archive.store_objects import StoreObjects
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
-from icevirt.model.chunks import ChunkType, Locations
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.planning.combine.hints import CombineHints, Recorded, is_named
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -160,6 +160,16 @@ class ByteSource(Protocol):
         """
 
 
+class ChunkReader(Protocol):
+    """What reads bytes of the objects that references lead to."""
+
+    def readable(self, locations: Locations) -> bool:
+        """Say whether `read` can read all of these."""
+
+    def read(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of an object."""
+
+
 @runtime_checkable
 class StoreByteSource(ByteSource, Protocol):
     """A store of objects, listed and opened as one file: its bytes are those of a document of it.
@@ -171,8 +181,12 @@ class StoreByteSource(ByteSource, Protocol):
     def objects(self) -> StoreObjects:
         """All objects of the store, as one listing found them."""
 
-    def locations(self, rows: NDArray[np.integer]) -> Locations:
-        """Return some objects as locations of references."""
+    @property
+    def document(self) -> str:
+        """The name of the document at its root."""
+
+    def references(self, index: NDArray[np.int64], rows: NDArray[np.integer]) -> ChunkTable:
+        """Return references to objects, which are the chunks of these indices, (n, ndim)."""
 
     def read_objects(self, rows: Sequence[int]) -> list[bytes]:
         """Return the bytes of some objects, those of servers read side by side.
@@ -183,6 +197,9 @@ class StoreByteSource(ByteSource, Protocol):
 
     def read_url(self, url: str, offset: int, length: int) -> bytes:
         """Return bytes of an object. Raises as `read_objects` does."""
+
+    def chunks(self, rows: NDArray[np.int64]) -> ChunkReader:
+        """Return what reads the chunks of an array, given their rows."""
 
     def open_zarr(self) -> Any:
         """Return the store as zarr-python reads it, to compare values."""

@@ -33,7 +33,6 @@ _KINDS = (
     (b"SIMPLE  =", "FITS", _LEAVE),
     (b"II*\0", "TIFF", _LEAVE),
     (b"MM\0*", "TIFF", _LEAVE),
-    (b"PK\x03\x04", "a ZIP archive", _UNPACK),
     (b"\x1f\x8b", "gzip-compressed", _UNPACK),
     (b"BZh", "bzip2-compressed", _UNPACK),
     (b"\xfd7zXZ", "xz-compressed", _UNPACK),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,9 @@ from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.errors import ScanError
 from icevirt.model import paths
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
+from icevirt.scan.contract import ChunkReader
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt.scan.values import pieces, read
 from icevirt_scanners.context import ScanContext
@@ -83,16 +84,6 @@ def complete(
         nbytes = len(array.references.inline)
         context.budget.spend(nbytes, variable=array.path, cause="given as bytes")
     return with_facts(array, dtype, context, elsewhere)
-
-
-class ChunkReader(Protocol):
-    """What reads bytes of the objects that references lead to."""
-
-    def readable(self, locations: Locations) -> bool:
-        """Say whether `read` can read all of these."""
-
-    def read(self, url: str, offset: int, length: int) -> bytes:
-        """Return bytes of an object."""
 
 
 def with_facts(

@@ -55,7 +55,7 @@ from icevirt.objects.web_connections import HOSTS
 
 SUFFIXES = (
     *(".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf"),
-    *(".grib2", ".grb2", ".grib", ".grb"),
+    *(".grib2", ".grb2", ".grib", ".grb", ".zarr.zip"),
 )
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
 

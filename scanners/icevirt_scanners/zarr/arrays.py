@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.attributes import FILL
-from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.strings import Strings
 from icevirt.model.zarr_v2 import NoEquivalentError
 from icevirt.scan.contract import StoreByteSource
@@ -25,7 +24,6 @@ from icevirt_scanners.kerchunk.scanner import Described, array_v2, regular_array
 from icevirt_scanners.zarr.chunk_keys import ChunkKeys
 from icevirt_scanners.zarr.documents import damaged
 
-_AHEAD = 64 << 20  # bytes of small arrays that are read at once
 _LAST_CHUNK = 2**32 - 1
 
 
@@ -72,7 +70,7 @@ def scan_array(path: str, node: Described, within: tuple[int, int], context: Sca
         cause = f"{type(error).__name__}: {error}"
         raise damaged(url, variable=path, cause=f"metadata: {cause}") from error
     found = _with_chunks(given, node.folder, keys, within, source)
-    array = with_facts(found.array, given.dtype, context, StoreChunks(source, found.chunks))
+    array = with_facts(found.array, given.dtype, context, source.chunks(found.chunks))
     return replace(found, array=array)
 
 
@@ -183,13 +181,7 @@ def _with_chunks(
             **({} if expected is None else {"expected": expected}),
         )
     order = np.lexsort(index.T[::-1]) if ndim else np.arange(len(chunks))
-    table = ChunkTable.virtual(
-        index=index[order],
-        offset=np.zeros(len(chunks), np.int64),
-        length=sizes[order],
-        locations=source.locations(chunks[order]) if len(chunks) else Locations.none(),
-        source=np.arange(len(chunks)),
-    )
+    table = source.references(index[order], chunks[order])
     return Found(replace(given.scanned, references=table), chunks, rows[~inside])
 
 
@@ -205,28 +197,3 @@ def _below(keys: Strings, low: int, high: int, folder: str) -> Strings:
     for at in range(size):
         kept[begins + at] = False
     return Strings(data[kept], starts - starts[0] - size * np.arange(len(starts)))
-
-
-class StoreChunks:
-    """Reads the chunks of one array; those of a small one at once."""
-
-    def __init__(self, source: StoreByteSource, rows: NDArray[np.int64]) -> None:
-        self._source, self._rows = source, rows
-        self._held: dict[str, bytes] | None = None
-
-    def readable(self, locations: Locations) -> bool:
-        """Say that all can be read."""
-        return len(locations) == len(self._rows)
-
-    def read(self, url: str, offset: int, length: int) -> bytes:
-        """Return bytes of a chunk."""
-        if self._held is None:
-            self._held = {}
-            if int(self._source.objects.sizes[self._rows].sum()) <= _AHEAD:
-                urls = self._source.locations(self._rows).url
-                bodies = self._source.read_objects(self._rows.tolist())
-                self._held = dict(zip(urls, bodies, strict=True))
-        held = self._held.get(url)
-        if held is None:
-            return self._source.read_url(url, offset, length)
-        return held[offset : offset + length]

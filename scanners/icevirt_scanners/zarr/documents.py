@@ -44,7 +44,7 @@ def read_metadata(source: StoreByteSource) -> Metadata:
         ScanError: It is damaged, or what is consolidated is not what the documents say.
     """
     url, keys = source.file.url, source.objects.keys
-    is_v3 = url.rpartition("/")[2] == V3
+    is_v3 = source.document == V3
     names = (V3,) if is_v3 else V2
     found = sorted({row for name in names for row in _named(keys, name).tolist()})
     rows = {keys[row]: row for row in found}

@@ -1,4 +1,4 @@
-"""Scan a Zarr store of v2 or v3: each chunk that is there is an object of its own.
+"""Scan a Zarr store of v2 or v3: each chunk that is there is an object, or a member of an archive.
 
 Shards stay whole, with their codec. What is no chunk and no metadata is named; chunks whose array
 has lost its metadata are an error.
@@ -29,6 +29,8 @@ from icevirt_scanners.zarr.documents import (
     read_metadata,
     refuse_extensions,
 )
+from icevirt_scanners.zarr.zip_directory import EMPTY, SIGNATURE
+from icevirt_scanners.zarr.zipped import ZippedStore
 
 _CHUNK = re.compile(r"(?:^|/)(?:c[./])?[0-9]+(?:[./][0-9]+)*$")
 _LOOKED_AT = 1000  # objects that belong to nothing
@@ -41,9 +43,9 @@ class ZarrScanner:
     version = "1"
     reads_stores = True
 
-    def accepts(self, head: bytes) -> bool:  # noqa: ARG002
-        """Say no: stores are known by the document that stands for them."""
-        return False
+    def accepts(self, head: bytes) -> bool:
+        """Accept ZIP archives: other stores are known by the document that stands for them."""
+        return head.startswith((SIGNATURE, EMPTY))
 
     def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the store.
@@ -53,7 +55,7 @@ class ZarrScanner:
             UnsupportedError: It holds an array that readers of Icechunk cannot read.
         """
         store = _as_store(source)
-        url, context = source.file.url, ScanContext.of(source, options)
+        url, context = source.file.url, ScanContext.of(store, options)
         metadata = read_metadata(store)
         if (
             V2[0] in metadata.documents
@@ -99,6 +101,12 @@ class ZarrScanner:
                 key = f"{arrays[path].folder}/{document}"
                 known[slice(*store.objects.find(arrays[path].folder, metadata.rows[key]))] = True
         _tell_foreign(store, context, ~known, owned)
+        if isinstance(store, ZippedStore) and (beside := store.outside()):
+            context.warn(
+                paths.ROOT,
+                "foreign-objects",
+                f"members beside {store.folder} are left out: {', '.join(beside)}",
+            )
         if outside:
             context.warn(
                 paths.ROOT,
@@ -135,6 +143,8 @@ class ZarrScanner:
 def _as_store(source: ByteSource) -> StoreByteSource:
     if isinstance(source, StoreByteSource):
         return source
+    if source.read(0, len(SIGNATURE)) in (SIGNATURE, EMPTY):
+        return ZippedStore(source)
     raise ScanError(
         "this is not a Zarr store",
         do="Name the folder that holds its zarr.json or .zgroup.",

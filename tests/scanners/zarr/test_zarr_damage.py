@@ -159,6 +159,3 @@ def test_what_is_not_a_source_yet_is_named(store, tmp_path):
     icevirt.build(store, tmp_path / "repo", executor="in-process")
     with pytest.raises(IcevirtError, match="repository of Icechunk, which is not a source"):
         icevirt.plan(tmp_path / "repo", executor="in-process")
-    shutil.make_archive(tmp_path / "zipped", "zip", store)
-    with pytest.raises(IcevirtError, match="a ZIP archive is not supported"):
-        icevirt.plan(tmp_path / "zipped.zip", executor="in-process")

@@ -283,7 +283,8 @@ def _last_of_each(names: Strings) -> Places:
     is_last = np.append(keys[order][1:] != keys[order][:-1], True)[: len(order)]
     kept: Places = order[is_last]
     is_folder = names.data[names.starts[1:] - 1] == ord("/")
-    return kept[~is_folder[kept]]
+    files: Places = kept[~is_folder[kept]]
+    return files
 
 
 def damaged(url: str, **facts: Any) -> ScanError:

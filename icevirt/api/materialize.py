@@ -19,7 +19,6 @@ from icevirt.api.upkeep.copies import (
     StoredWork,
     blocks_of,
     new_groups,
-    say_levels_of,
     store_levels,
     twin_of,
 )
@@ -44,7 +43,7 @@ from icevirt.model.snapshot import (
     chunk_shape,
     document_of,
 )
-from icevirt.planning.coarsening import SAID, Level, plan_level
+from icevirt.planning.levels import SAID, Level, plan_level
 from icevirt.planning.schedule.twin_estimate import cost_of_layout, edges_of, steps_of
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
 from icevirt.planning.twins import is_twin, rewritten_bytes
@@ -386,9 +385,6 @@ def _commit(
         metadata: JSONObject = {}
         if dataset is not None:
             top = paths.parent(before.path)
-            if groups:
-                known = {path: form for path, form in forms.items() if form is not None}
-                nodes = say_levels_of(nodes, top, {**dataset.forms, **known})
             said = {top: SAID} if groups else {}
             metadata = dataset.metadata(nodes, forms, said)
         pending = PendingCommit(

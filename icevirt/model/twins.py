@@ -69,7 +69,7 @@ def find_copies(
     return {
         node.path: (node, known[path])
         for path, node in said
-        if path in known and path != node.path and _find_mark(node.path, history()) is not None
+        if path in known and path != node.path and was_marked(node, history())
     }
 
 
@@ -97,6 +97,11 @@ def is_in_step(twin: ArrayNode, variable: ArrayNode, history: History) -> bool:
         return bool(is_like) and mark is not None and mark == digest_of_twin(variable, twin)
     except FormatError:
         return False
+
+
+def was_marked(node: ArrayNode, history: History) -> bool:
+    """Say whether a commit marked a copy that lies there: an attribute alone makes none."""
+    return _find_mark(node.path, history) is not None
 
 
 def _find_mark(path: str, history: History) -> str | None:

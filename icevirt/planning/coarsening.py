@@ -1,14 +1,9 @@
-"""Say what a coarser copy of a variable is: overviews for maps, kept in step as twins are.
-
-A level is a group below the group of the variable. It holds means of blocks, and coordinates that
-fit them, under the names of the dataset. The group of the variable says which levels there are, in
-the words of the convention *multiscales*, version 1 (uuid below), which GeoZarr uses.
-"""
+"""Say what a coarser copy of a variable is: means of blocks, of values as xarray decodes them."""
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,24 +22,14 @@ from icevirt.model.attributes import (
     read_replacements,
 )
 from icevirt.model.json import JSON
-from icevirt.model.snapshot import ArrayNode, Snapshot, document_of
 from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of
 
-FOLDER = "coarsened"
-"""The group of the levels, below the group of the variables."""
-
-_TILE = 256  # elements of a chunk along each dimension that is made coarser
-_CHUNK = 4 << 20  # bytes of it at most
 _DECODING = (*PACKING, "valid_min", "valid_max", "valid_range", "actual_range")
 _ELSEWHERE = ("coordinates", "bounds", "ancillary_variables", "cell_measures", "grid_mapping")
-_GROUP: dict[str, JSON] = {"zarr_format": 3, "node_type": "group"}
-_CONVENTION: dict[str, JSON] = {
-    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v1/schema.json",
-    "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v1/README.md",
-    "uuid": "d35379db-88df-4056-af3a-620245f8e347",
-    "name": "multiscales",
-    "description": "Multiscale layout of zarr datasets",
-}
+_EAST = re.compile(r"degrees?(_east|_E|E)")
+_CIRCLE = 360.0
+_ANGLE = re.compile(r"(deg|rad)", re.IGNORECASE)  # begin of units
+_DIRECTION = re.compile(r"(^|_)(direction|azimuth)")  # in a standard name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +82,11 @@ class Coarsening:
         dtype = find_fixed_dtype(planned["data_type"])
         if dtype is None or dtype.kind not in "iuf":
             return "its values are no numbers"
-        if any(name in (planned.get("attributes") or {}) for name in FLAGS):
+        attributes = planned.get("attributes") or {}
+        if any(name in attributes for name in FLAGS):
             return "its numbers are flags, which have no mean"
+        if _are_directions(attributes) or (are_east(attributes) and len(self.factors) > 1):
+            return "its numbers are directions, and 180 is no mean of 359 and 1"
         return None
 
     def apply(self, planned: Mapping[str, Any], of: str, path: str) -> dict[str, Any]:
@@ -119,7 +107,9 @@ class Coarsening:
                 "data_type": dtype.name,
                 "fill_value": "NaN",
             }
-            names = planned.get("dimension_names") or ()
+            names = self.names(planned.get("dimension_names") or ())
+            if names:
+                document["dimension_names"] = names
             over = [str(n) for n, each in zip(names, self.factors, strict=False) if each > 1]
             if len(self.factors) > 1:
                 said = f"{': '.join(over)}: mean" + (" (area-weighted)" if self.area else "")
@@ -129,6 +119,11 @@ class Coarsening:
         up = "../" * (len(paths.ancestors(path)) - len(paths.ancestors(of)))
         attributes[COARSENED_FROM] = f"{up}{paths.name(of)}"
         return document | {"attributes": attributes}
+
+    def names(self, fine: Sequence[str | None]) -> list[str | None]:
+        """Return the dimension names of a level, given those of the variable."""
+        pairs = zip(fine, self.factors, strict=False)
+        return [None if name is None else name_shorter(name, factor) for name, factor in pairs]
 
     def dtype(self, planned: Mapping[str, Any]) -> np.dtype[Any]:
         """Return the type of means: what xarray decodes values to, a float."""
@@ -162,6 +157,41 @@ class Coarsening:
             return np.where(count > 0, total / count, np.nan)
 
 
+def name_shorter(dimension: str, factor: int) -> str:
+    """Return what a dimension is called where so many elements are one.
+
+    In one tree with the variable, xarray refuses two lengths of one name.
+    """
+    return dimension if factor == 1 else f"{dimension}{factor}"
+
+
+def are_east(attributes: Mapping[str, Any]) -> bool:
+    """Say whether values are longitudes: a circle, of which 359 and 1 are neighbors."""
+    return _EAST.fullmatch(str(attributes.get("units"))) is not None
+
+
+def _are_directions(attributes: Mapping[str, Any]) -> bool:
+    is_angle = _ANGLE.match(str(attributes.get("units"))) is not None
+    return is_angle and _DIRECTION.search(str(attributes.get("standard_name"))) is not None
+
+
+def mean_longitudes(values: NDArray[Any], factor: int) -> NDArray[np.float64]:
+    """Return the means of blocks of longitudes, also where the circle begins anew in a block.
+
+    Such a mean is 0 to 360, or -180 to 180 where a value of its block is negative.
+    """
+    values = values.astype("f8")
+    steps = np.diff(values, prepend=values[:1])
+    turns = np.cumsum(np.where(np.abs(steps) > _CIRCLE / 2, -np.sign(steps) * _CIRCLE, 0.0))
+    begins = np.arange(0, len(values), factor)
+    turns -= np.repeat(turns[begins], factor)[: len(values)]
+    counts = np.diff(np.append(begins, len(values)))
+    found = np.add.reduceat(values + turns, begins) / counts
+    low = np.where(np.minimum.reduceat(values, begins) < 0, -_CIRCLE / 2, 0.0)
+    is_across = np.logical_or.reduceat(turns != 0, begins)
+    return np.where(is_across, (found - low) % _CIRCLE + low, found)
+
+
 def decode_as(document: Mapping[str, Any], values: NDArray[Any]) -> NDArray[Any]:
     """Return values as xarray decodes them: unpacked, and NaN where they are missing."""
     return decode(values, packing_of(_attributes_of(document)))
@@ -190,150 +220,3 @@ def _without(document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any
 def weigh(latitudes: NDArray[Any]) -> NDArray[np.float64]:
     """Return weights of latitudes in degrees: cells of a regular grid have areas like these."""
     return np.maximum(np.cos(np.deg2rad(latitudes.astype("f8"))), 1e-17)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """A coarser copy that is to be made: the array, and coordinates that fit it."""
-
-    group: str  # path
-    variable: ArrayNode
-    arrays: Mapping[str, tuple[ArrayNode, Coarsening, tuple[int, ...]]]  # of what, how, in chunks
-
-    @property
-    def path(self) -> str:
-        """Of the array."""
-        return paths.join(self.group, paths.name(self.variable.path))
-
-
-def plan_level(
-    snapshot: Snapshot, node: ArrayNode, blocks: Mapping[str, int], chunks: Mapping[str, int]
-) -> Level:
-    """Say what a level consists of.
-
-    Args:
-        snapshot: Of the variable.
-        node: The variable.
-        blocks: How many elements become one, by dimension.
-        chunks: Lengths of chunks that a person named, by dimension.
-    """
-    top, names = paths.parent(node.path), node.dimension_names or (None,) * len(node.shape)
-    label = "_".join(f"{name}{factor}" for name, factor in blocks.items())
-    group = paths.join(paths.join(top, FOLDER), label)
-    axes: dict[str, ArrayNode] = {}
-    for name in names:
-        found = snapshot.find(paths.join(top, name)) if name is not None else None
-        if isinstance(found, ArrayNode) and found.dimension_names == (name,):
-            axes[str(name)] = found
-    factors = tuple(blocks.get(str(name), 1) for name in names)
-    north = next((n for n in axes if _has_units(axes[n], "degree", "N", "north")), None)
-    is_regular = any(_has_units(each, "degree", "E", "east") for each in axes.values())
-    area = axes[north].path if north in blocks and north is not None and is_regular else None
-    own = Coarsening(factors=factors, area=area, axis=0 if area is None else names.index(north))
-    arrays: dict[str, tuple[ArrayNode, Coarsening, tuple[int, ...]]] = {}
-    for name, axis in axes.items():
-        how = Coarsening(factors=(blocks.get(name, 1),))
-        if find_fixed_dtype(document_of(axis)["data_type"]) is None or how.misfit(
-            document_of(axis)
-        ):
-            continue  # texts
-        arrays[paths.join(group, name)] = (axis, how, (max(1, *how.shape(axis.shape), 8192),))
-    edges = _chunks_of(node, own, names, chunks)
-    arrays[paths.join(group, paths.name(node.path))] = (node, own, edges)
-    return Level(group=group, variable=node, arrays=arrays)
-
-
-def _has_units(node: ArrayNode, word: str, letter: str, direction: str) -> bool:
-    units = (document_of(node).get("attributes") or {}).get("units")
-    ends = (f"_{direction}", f"_{letter}", letter)
-    return units in {f"{word}{many}{end}" for many in ("", "s") for end in ends}
-
-
-def _chunks_of(
-    node: ArrayNode,
-    how: Coarsening,
-    names: Sequence[str | None],
-    chunks: Mapping[str, int],
-) -> tuple[int, ...]:
-    """Return chunks for maps: tiles, and as many steps as the variable has, within limits."""
-    document = document_of(node)
-    regular = document["chunk_grid"]["configuration"].get("chunk_shape")
-    fine, width = how.shape(node.shape), 8  # bytes of a mean, at most
-    edges = [
-        min(n, _TILE) if factor > 1 else 1 if regular is None else regular[axis]
-        for axis, (n, factor) in enumerate(zip(fine, how.factors, strict=True))
-    ]
-    free = [axis for axis, factor in enumerate(how.factors) if factor == 1]
-    while width * math.prod(edges) > _CHUNK and any(edges[axis] > 1 for axis in free):
-        axis = max(free, key=edges.__getitem__)
-        edges[axis] = -(-edges[axis] // 2)
-    for axis, name in enumerate(names):
-        length = chunks.get(str(name))
-        if length is not None:
-            edges[axis] = max(1, fine[axis]) if length == -1 else length
-    return tuple(max(1, edge) for edge in edges)
-
-
-def say_levels(
-    attributes: Mapping[str, Any], group: str, levels: Iterable[tuple[str, str, Coarsening]]
-) -> dict[str, Any]:
-    """Return attributes of a group that say which coarser copies its variables have.
-
-    Args:
-        attributes: As they are.
-        group: Path of the group.
-        levels: Paths of the variable and of the copy, and how it was made.
-    """
-    own: dict[str, list[tuple[str, Coarsening]]] = {}
-    for of, path, how in levels:
-        own.setdefault(of, []).append((path, how))
-    layout: list[dict[str, JSON]] = []
-    for of, copies in sorted(own.items()):
-        name, ndim = _relative(of, group), len(copies[0][1].factors)
-        layout.append({"asset": name, "transform": {"scale": [1.0] * ndim}})
-        layout += [
-            {
-                "asset": _relative(path, group),
-                "derived_from": name,
-                "transform": {
-                    "scale": [float(factor) for factor in how.factors],
-                    "translation": [(factor - 1) / 2 for factor in how.factors],
-                },
-                "resampling_method": "average",
-            }
-            for path, how in sorted(copies, key=lambda each: each[1].size)
-        ]
-    others = [
-        each
-        for each in attributes.get("zarr_conventions") or ()
-        if not (isinstance(each, dict) and each.get("uuid") == _CONVENTION["uuid"])
-    ]
-    return {
-        **attributes,
-        "zarr_conventions": [*others, _CONVENTION],
-        "multiscales": {"layout": layout, "resampling_method": "average"},
-    }
-
-
-def hide_levels(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes of a group without those that `say_levels` gave it."""
-    said = attributes.get("zarr_conventions")
-    if not isinstance(said, list) or _CONVENTION not in said:
-        return dict(attributes)
-    left = {name: value for name, value in attributes.items() if name not in SAID}
-    others = [each for each in said if each != _CONVENTION]
-    return {**left, "zarr_conventions": others} if others else left
-
-
-SAID = ("zarr_conventions", "multiscales")
-"""Attributes of a group that say which levels there are."""
-
-
-def _relative(path: str, group: str) -> str:
-    return path.removeprefix(group.rstrip("/") + "/")
-
-
-def group_json(zarr_json: bytes | None, attributes: Mapping[str, Any]) -> bytes:
-    """Return the zarr.json of a group with other attributes."""
-    document = _GROUP if zarr_json is None else json.loads(zarr_json)
-    return json.dumps({**document, "attributes": attributes}, ensure_ascii=False).encode()

@@ -437,7 +437,7 @@ def _check_layout(
     for name in (each for each in _LAID_OUT if each not in but):
         if (document.get(name) or None) != (planned.get(name) or None):
             raise OtherwiseError(f"{name} of {array.path} was changed since the last build")
-    if node.dimension_names != array.schema.dimension_names:
+    if (node.dimension_names or ()) != tuple(planned.get("dimension_names") or ()):
         raise OtherwiseError(f"the dimensions of {array.path} were renamed since the last build")
 
 

@@ -19,10 +19,12 @@ from icevirt.archive.joining import find_fixed_dtype
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId8
+from icevirt.model import paths
 from icevirt.model.attributes import TWIN_MARKS
 from icevirt.model.json import JSON, JSONObject
-from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot, document_of
 from icevirt.model.twins import digest_of_twin, marks_in
+from icevirt.planning.levels import SAID, group_json, say_levels
 from icevirt.planning.stored_form import StoredForm, StoredForms, forms_of
 
 BEHIND = "the variable that it copies was changed"
@@ -181,6 +183,45 @@ def mark_twins(
             if twin and variable and are_own and path not in record.get("edited", {}):
                 marks[path] = digest_of_twin(variable, twin)
     return {TWIN_MARKS: marks} if marks else {}
+
+
+def say_levels_in(
+    records: Sequence[Mapping[str, Any]], nodes: tuple[Node, ...]
+) -> tuple[Node, ...]:
+    """Return nodes of which groups say which coarser copies their variables have by now.
+
+    Args:
+        records: Of datasets that a commit leaves; they say to which groups that was said.
+        nodes: That it commits.
+    """
+    said = {path for record in records for path in _groups_in(record)}
+    if not said:
+        return nodes
+    there = {node.path: node for node in nodes if isinstance(node, ArrayNode)}
+    levels = [
+        (of, path, how)
+        for record in records
+        for path, of in _pairs_in(record)
+        if path in there and of in there and (how := forms_of(record)[path].coarsen) is not None
+        if there[of].dimension_names != (paths.name(of),)  # no coordinate
+    ]
+
+    def say(node: Node) -> Node:
+        if not isinstance(node, GroupNode) or node.path not in said:
+            return node
+        before = document_of(node).get("attributes") or {}
+        own = [each for each in levels if paths.parent(each[0]) == node.path]
+        now = say_levels(before, node.path, own)
+        return node if now == before else node._replace(user_data=group_json(node.user_data, now))
+
+    return tuple(map(say, nodes))
+
+
+def _groups_in(record: Mapping[str, Any]) -> list[str]:
+    """Return the groups that say which coarser copies there are, and not because files do."""
+    with suppress(TypeError, AttributeError):
+        return [path for path, names in record.get("kept", {}).items() if SAID[1] in names]
+    return []
 
 
 def _pairs_in(record: Mapping[str, Any]) -> list[tuple[str, str]]:

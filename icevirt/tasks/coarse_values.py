@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
-from icevirt.planning.coarsening import Coarsening, decode_as
+from icevirt.planning.coarsening import Coarsening, are_east, decode_as, mean_longitudes
 
 
 class ValuesOfBoxes(Protocol):
@@ -47,6 +47,8 @@ class CoarseValues:
             for each, factor, size in zip(region, self.how.factors, self.shape, strict=True)
         )
         values = decode_as(self.document, np.asarray(self.fine[fine]))
+        if are_east(self.document.get("attributes") or {}):
+            return mean_longitudes(values, self.how.factors[0]).astype(self.dtype)
         weights = None if self.weights is None else self.weights[fine[self.how.axis]]
         return self.how.reduce(values, weights).astype(self.dtype)
 

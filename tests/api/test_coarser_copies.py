@@ -124,6 +124,7 @@ def test_values_are_weighed_by_area_and_missing_ones_take_their_weight_with_them
         np.testing.assert_allclose(found, means(values, (1, 2, 3), weights), rtol=2e-7)
         assert np.isnan(found.values).sum() == 1
         assert found.dtype == "f4"
+        assert found.dims == ("time", "lat", "lon")
         assert found.attrs["cell_methods"] == "time: mean lat: lon: mean (area-weighted)"
         np.testing.assert_allclose(coarse["lat"], means(lat, (2,)))
     fine = xr.DataArray(values, dims=("time", "lat", "lon"))
@@ -151,7 +152,21 @@ def test_other_readers_find_levels_by_the_convention(globe):
         official(repo).readonly_session("main").store,
         engine="zarr", group="coarsened/lat2_lon3", consolidated=False,
     ) as shown:  # fmt: skip
-        assert {*shown.variables} == {"t", "time", "lat", "lon"}
+        assert {*shown.variables} == {"t", "time", "lat2", "lon3"}
+        assert shown["t"].attrs["cell_methods"] == "time: mean lat2: lon3: mean (area-weighted)"
+        np.testing.assert_allclose(shown["t"].sel(lon3=36), array[:, :, 0])
+
+
+def test_xarray_opens_a_tree_with_its_levels_by_every_engine(globe):
+    repo, values, _ = globe
+    store = official(repo).readonly_session("main").store
+    for tree in (
+        xr.open_datatree(store, engine="zarr", consolidated=False),
+        xr.open_datatree(repo, engine="icevirt", layout="all"),
+    ):
+        assert tree["t"].shape == values.shape
+        assert tree["coarsened/lat2_lon3/t"].dims == ("time", "lat2", "lon3")
+        np.testing.assert_array_equal(tree["coarsened/lat2_lon3/time"], tree["time"])
 
 
 def test_levels_are_shown_where_they_are_asked_for(globe):

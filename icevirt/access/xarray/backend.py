@@ -162,7 +162,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             name: remember(
                 dataset_of(**{**opened, "group": path}, layout=layout), store, path, options
             )
-            for name, path in groups_below(opened["snapshot"], top, layout)
+            for name, path in groups_below(store.session, top, layout)
         }
 
     def open_datatree(self, filename_or_obj: StorageLike, **options: Any) -> DataTree:  # type: ignore[override]
@@ -238,7 +238,7 @@ def _open(
     if level != 0:
         from icevirt.access.xarray.datastore import group_of_level
 
-        group = group_of_level(session.snapshot, group or "/", level)
+        group = group_of_level(session, group or "/", level)
     if authorized is None and repository.config.virtual_chunk_containers:
         dropped = decoders.get("drop_variables")
         _ask_first(session, group or "/", dropped, is_tree=is_tree or eras == "concat")

@@ -77,51 +77,52 @@ def dataset_of(
         ) from error
 
 
-def groups_below(
-    snapshot: Snapshot, group: str, layout: Layout = "all"
-) -> Iterable[tuple[str, str]]:
+def groups_below(session: Session, group: str, layout: Layout = "all") -> Iterable[tuple[str, str]]:
     """Yield a group and those below it, as (relative path, path).
 
-    Coarser copies are left out unless all is shown: in one tree with their variables a dimension
-    would have two lengths.
+    Coarser copies are left out unless all is shown.
     """
+    snapshot = session.snapshot
     top = snapshot.node(paths.canonical(group)).path
     yield paths.ROOT, top
     nodes = [*snapshot.below(top)]
-    copies = {paths.parent(each.path) for each in _find_coarser(snapshot, top)}
+    copies = {paths.parent(each.path) for each in _find_coarser(session, top)}
     hidden = {above for each in copies for above in (each, paths.parent(each)) if layout != "all"}
     for node in nodes:
         if isinstance(node, GroupNode) and node.path not in hidden:
             yield node.path.removeprefix(top.rstrip("/")), node.path
 
 
-def _find_coarser(snapshot: Snapshot, top: str) -> list[ArrayNode]:
-    """Return the arrays below a group that say to be coarser copies of arrays that are there.
+def _find_coarser(session: Session, top: str) -> list[ArrayNode]:
+    """Return the arrays below a group that say to be coarser copies, and are.
 
     The attribute travels: where a copy was exported, files have it, and what is built of them.
     """
-    from icevirt.model.twins import find_finer
+    from icevirt.model.twins import find_finer, was_marked
 
+    snapshot = session.snapshot
     arrays = (node for node in snapshot.below(top) if isinstance(node, ArrayNode))
     found = [node for node in arrays if COARSENED_FROM.encode() in node.user_data]
     known = {node.path for node in snapshot.arrays()} if found else set[str]()
-    return [node for node in found if find_finer(node) in known]
+    return [
+        node for node in found if find_finer(node) in known or was_marked(node, session.history())
+    ]
 
 
-def group_of_level(snapshot: Snapshot, group: str, level: int | str) -> str:
+def group_of_level(session: Session, group: str, level: int | str) -> str:
     """Return the group of a coarser copy.
 
     Args:
-        snapshot: Of the repository.
+        session: Of the repository.
         group: Path of the group of the variables.
         level: Its name, or 1 for the finest of them, 2 for the next; 0 for the variables.
 
     Raises:
         InvalidInputError: There is none such.
     """
-    top = snapshot.node(paths.canonical(group)).path
+    top = session.snapshot.node(paths.canonical(group)).path
     sizes: dict[str, int] = {}
-    for node in _find_coarser(snapshot, top):
+    for node in _find_coarser(session, top):
         if paths.parent(paths.parent(paths.parent(node.path))) == top:
             above = paths.parent(node.path)
             sizes[above] = max(sizes.get(above, 0), math.prod(node.shape))
@@ -156,7 +157,7 @@ class IcevirtDataStore(AbstractDataStore):
         InvalidInputError: The path is that of an array.
     """
 
-    __slots__ = ("_group", "_indexes", "_layout", "_phony", "_snapshot", "_store")
+    __slots__ = ("_finer", "_group", "_indexes", "_layout", "_phony", "_snapshot", "_store")
 
     def __init__(
         self, store: Store, snapshot: Snapshot, group: str, layout: Layout = "all"
@@ -166,6 +167,7 @@ class IcevirtDataStore(AbstractDataStore):
         self._snapshot = snapshot
         self._group = snapshot.node(paths.canonical(group))
         self._phony: dict[int, list[str]] = {}
+        self._finer: dict[str, str] = {}  # what coarser copies call otherwise than the dataset
         self._indexes: list[LazyArray] = []  # of the variables that were made last
         if not isinstance(self._group, GroupNode):
             raise InvalidInputError(
@@ -193,10 +195,10 @@ class IcevirtDataStore(AbstractDataStore):
             attributes = file_attributes(document_of(self._group))
         if "multiscales" not in attributes or self._layout == "all":
             return attributes
-        from icevirt.planning.coarsening import FOLDER, hide_levels
+        from icevirt.planning.levels import FOLDER, say_levels
 
         has_levels = self._snapshot.find(paths.join(self._group.path, FOLDER)) is not None
-        return hide_levels(attributes) if has_levels else attributes
+        return say_levels(attributes, self._group.path, ()) if has_levels else attributes
 
     def get_dimensions(self) -> Mapping[str, int]:
         """Return the lengths of all dimensions."""
@@ -208,7 +210,8 @@ class IcevirtDataStore(AbstractDataStore):
 
     def get_variables(self) -> Mapping[str, Variable]:
         """Return the arrays of the group as lazy, undecoded variables, in the files' order."""
-        return {paths.name(node.path): self._variable(node, twin) for node, twin in self._nodes()}
+        nodes = self._nodes()
+        return {self._name(node): self._variable(node, twin) for node, twin in nodes}
 
     def explain(self, places: Mapping[str, NDArray[np.int64]]) -> ArrayChoices:
         """Say of each variable from which array a selection is read.
@@ -225,7 +228,7 @@ class IcevirtDataStore(AbstractDataStore):
 
         found = ArrayChoices()
         for node, twin in self._nodes():
-            array, name = self._array(node, twin), paths.name(node.path)
+            array, name = self._array(node, twin), self._name(node)
             sizes = zip(self._dims(node), node.shape, strict=True)
             key = [places.get(dim, slice(0, size, 1)) for dim, size in sizes]
             if isinstance(array, TwinnedArray):
@@ -246,9 +249,30 @@ class IcevirtDataStore(AbstractDataStore):
             place = read_order(document_of(self._group))
         self._indexes = []
         found.sort(key=lambda node: place.get(paths.name(node.path), math.inf))
+        self._finer = {} if self._layout == "all" else self._find_finer_names(found)
         twins = {} if self._layout == "all" else self._find_twins(found)
         hidden = {node.path for node in twins.values()}
         return [(node, twins.get(node.path)) for node in found if node.path not in hidden]
+
+    def _find_finer_names(self, arrays: list[ArrayNode]) -> dict[str, str]:
+        """Return what the variables of coarser copies call their dimensions, by the copies' names.
+
+        Whoever opens a level reads it with what was written for the dataset.
+        """
+        copies = [node for node in arrays if COARSENED_FROM.encode() in node.user_data]
+        if not copies:
+            return {}
+        from icevirt.model.twins import find_finer
+
+        found: dict[str, str] = {}
+        for node in copies:
+            fine = self._snapshot.find(find_finer(node) or "")
+            if isinstance(fine, ArrayNode):
+                pairs = zip(node.dimension_names or (), fine.dimension_names or (), strict=False)
+                found |= {own: name for own, name in pairs if own != name and own and name}
+        taken = {paths.name(node.path) for node in arrays}
+        taken |= {str(name) for node in arrays for name in node.dimension_names or ()}
+        return found if taken.isdisjoint(found.values()) else {}
 
     def _find_twins(self, arrays: list[ArrayNode]) -> dict[str, ArrayNode]:
         """Return the twins among arrays, by the path of the variable; few datasets have one."""
@@ -288,20 +312,27 @@ class IcevirtDataStore(AbstractDataStore):
         Raises:
             InvalidInputError: It was left behind, or no commit that is left tells.
         """
-        from icevirt.model.twins import find_copies, find_finer, is_in_step
+        from icevirt.model.twins import find_finer, is_in_step, was_marked
 
         session: Session | None = getattr(self._store, "session", None)
         path = find_finer(node)
-        fine = next((each for each in self._snapshot.arrays() if each.path == path), None)
-        if session is None or fine is None or is_in_step(node, fine, session.history()):
+        if session is None or path is None:
             return
-        is_marked = bool(find_copies([node, fine], session.history))
+        fine, is_marked = self._snapshot.find(path), was_marked(node, session.history())
+        if isinstance(fine, ArrayNode):
+            if is_in_step(node, fine, session.history()):
+                return
+            why = "was left behind by a commit of others"
+        elif is_marked:
+            why = "is left of a variable that is gone"
+        else:
+            return
         raise InvalidInputError(
-            "this coarser copy was left behind by a commit of others"
+            f"this coarser copy {why}"
             if is_marked
             else "no commit that is left says that this coarser copy fits its variable",
             do='Make it anew with icevirt.materialize; layout="all" shows it as it is.',
-            variable=fine.path,
+            variable=path,
             copy=node.path,
         )
 
@@ -310,13 +341,21 @@ class IcevirtDataStore(AbstractDataStore):
         with using(node):
             lazy = LazyArray(array)
             dims = self._dims(node)
-            if dims == (paths.name(node.path),):
+            if dims == (self._name(node),):
                 self._indexes.append(lazy)
             data = indexing.LazilyIndexedArray(lazy)
             document, encoding = document_of(node), _encoding(array.zarr, dims)
             if (metadata := dtype_metadata(document)) is not None:
                 encoding["dtype"] = np.dtype(array.dtype, metadata=metadata)
-            return Variable(dims, data, file_attributes(document, lazy.dtype), encoding)
+            attributes = file_attributes(document, lazy.dtype)
+            if self._finer and isinstance(said := attributes.get("cell_methods"), str):
+                words = (self._finer.get(word[:-1], word[:-1]) + word[-1] for word in said.split())
+                attributes["cell_methods"] = " ".join(words)
+            return Variable(dims, data, attributes, encoding)
+
+    def _name(self, node: ArrayNode) -> str:
+        name = paths.name(node.path)
+        return self._finer.get(name, name)
 
     def _dims(self, node: ArrayNode) -> tuple[str, ...]:
         """Return the dimension names; unnamed ones are shared by length, as netCDF does it."""
@@ -331,7 +370,7 @@ class IcevirtDataStore(AbstractDataStore):
                 used[size] += 1
                 dims.append(known[nth])
             else:
-                dims.append(name)
+                dims.append(self._finer.get(name, name))
         return tuple(dims)
 
 

@@ -10,10 +10,11 @@ from icevirt.api.storing import ArrayStorage, StoredIn
 from icevirt.errors import AlreadyExistsError, InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot, document_of
+from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of
 from icevirt.model.twins import path_of_twin
-from icevirt.planning.coarsening import Coarsening, Level, group_json, say_levels
-from icevirt.planning.stored_form import StoredForm, StoredForms, json_of_form, refuse_misfit
+from icevirt.planning.coarsening import Coarsening
+from icevirt.planning.levels import Level, group_json
+from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
 from icevirt.remedy_notation import write_code, write_option, write_remedy
 from icevirt.repo.session import Session
 from icevirt.tasks.copy_chunks import CopyTask, read_weights
@@ -176,25 +177,3 @@ def new_groups(base: Snapshot, groups: Sequence[str]) -> list[GroupNode]:
         for path in sorted(every)
         if base.find(path) is None
     ]
-
-
-def say_levels_of(nodes: tuple[Node, ...], top: str, forms: StoredForms) -> tuple[Node, ...]:
-    """Return nodes of which a group says which coarser copies its variables have."""
-    there = {node.path: node for node in nodes if isinstance(node, ArrayNode)}
-    levels = [
-        (variable.path, path, form.coarsen)
-        for path, form in forms.items()
-        if (variable := there.get(form.of or "")) is not None and path in there
-        if form.coarsen is not None and paths.parent(variable.path) == top
-        if variable.dimension_names != (paths.name(variable.path),)  # no coordinate
-    ]
-    return tuple(
-        node._replace(user_data=group_json(node.user_data, say_levels(_said(node), top, levels)))
-        if isinstance(node, GroupNode) and node.path == top
-        else node
-        for node in nodes
-    )
-
-
-def _said(node: Node) -> Mapping[str, Any]:
-    return document_of(node).get("attributes") or {}

@@ -80,31 +80,33 @@ class PendingCommit:
     ) -> Snapshot:
         """Write log and snapshot, or hold them; raises as `put`."""
         self.base.refuse_loss()
+        nodes, metadata = self._finish()
         snapshot = Snapshot(
             id=ObjectId12.random(),
-            nodes=self.nodes,
+            nodes=nodes,
             flushed_at=stamp(head.now(), parent=self.base.flushed_at),
             message=self.message,
-            metadata=self._metadata(),
-            manifest_files=_manifest_files(self.nodes, self.base, self.written),
+            metadata=metadata,
+            manifest_files=_manifest_files(nodes, self.base, self.written),
             parent_id=self.base.id,
         )
-        log = diff.log_of(snapshot.id, self.base.nodes, self.nodes, self.chunks)
+        log = diff.log_of(snapshot.id, self.base.nodes, nodes, self.chunks)
         if self.touched:
             log = replace(log, updated_arrays=log.updated_arrays | self.touched)
         assets.put_transaction_log(log_of(log), held)
         assets.put_snapshot(snapshot, held)
         return snapshot
 
-    def _metadata(self) -> JSONObject:
-        """Return the metadata with what they say of twins."""
+    def _finish(self) -> tuple[tuple[Node, ...], JSONObject]:
+        """Return nodes and metadata with what they say of twins and coarser copies."""
         if not (self.metadata or self.records or TWIN_MARKS in self.base.metadata):
-            return self.metadata
+            return self.nodes, self.metadata
         from icevirt.planning.records import records_of
-        from icevirt.planning.twins import mark_twins
+        from icevirt.planning.twins import mark_twins, say_levels_in
 
         records = (*records_of(self.metadata), *self.records) if self.is_of_dataset else ()
-        return {**self.metadata, **mark_twins(records, self.base.metadata, self.nodes)}
+        nodes = say_levels_in(records, self.nodes)
+        return nodes, {**self.metadata, **mark_twins(records, self.base.metadata, nodes)}
 
     def move_onto(self, tip: Snapshot) -> PendingCommit:
         """Return it on top of another snapshot, which has the nodes that it replaces."""

@@ -8,11 +8,12 @@ import xarray as xr
 import zarr
 
 import icevirt
-from api.test_stored_growth import GROWTHS, Archive, append, name_growth
+from api.test_stored_growth import GROWTHS, Archive, append, correct, name_growth, update
 from builds.kept import Kept
 from builds.support import official
 from icevirt.errors import AlreadyExistsError, FormatError, IcevirtError, InvalidInputError
-from icevirt.planning.coarsening import Coarsening
+from icevirt.planning.coarsening import Coarsening, mean_longitudes
+from icevirt.planning.levels import say_levels
 from icevirt.planning.stored_form import StoredForm
 from icevirt.repo.summary import summary
 from icevirt.tasks.coarse_values import as_coarse
@@ -259,6 +260,83 @@ def test_a_level_is_not_shown_where_its_variable_may_have_other_values(archive, 
         np.testing.assert_allclose(coarse["packed"], expected, rtol=2e-7)
 
 
+def delete(repo, path):
+    session = repo.writable_session("main")
+    del zarr.open_group(session.store)[path]
+    session.commit("theirs")
+
+
+def test_a_level_of_a_variable_that_is_gone_is_not_shown(archive):
+    delete(official(archive.repo), "packed")
+    with pytest.raises(InvalidInputError, match="variable that is gone"):
+        archive.open(level=1)
+    tree = xr.open_datatree(
+        archive.repo, engine="icevirt", authorize_virtual_chunk_access=[str(archive.folder)]
+    )
+    assert [*tree.groups] == ["/"]
+
+
+def read_multiscales(archive):
+    group = zarr.open_group(official(archive.repo).readonly_session("main").store, mode="r")
+    return [each["asset"] for each in group.attrs.get("multiscales", {}).get("layout", ())]
+
+
+def test_a_group_names_the_levels_that_there_are(archive):
+    levels = ["coarsened/y2_x2/packed", "coarsened/y4_x4/packed"]
+    assert read_multiscales(archive) == ["packed", *levels]
+    delete(official(archive.repo), levels[0])
+    update(archive)
+    assert read_multiscales(archive) == ["packed", levels[1]]
+    delete(official(archive.repo), levels[1])
+    correct(archive)
+    assert read_multiscales(archive) == []
+    archive.coarsen()
+    assert read_multiscales(archive) == ["packed", *levels]
+
+
+def test_what_others_say_of_other_levels_stays():
+    theirs = {"layout": [{"asset": "0"}, {"asset": "1", "derived_from": "0"}], "more": 1}
+    how = Coarsening(factors=(2,))
+    before = {"zarr_conventions": [{"name": "proj:"}], "multiscales": theirs, "title": "t"}
+    said = say_levels(before, "/", [("/t", "/coarsened/x2/t", how)])
+    assert [each["asset"] for each in said["multiscales"]["layout"]] == [
+        "0", "1", "t", "coarsened/x2/t",
+    ]  # fmt: skip
+    left = say_levels(said, "/", ())
+    assert (left["multiscales"], left["title"]) == (theirs, "t")
+    alone = say_levels({"title": "t"}, "/", [("/t", "/coarsened/x2/t", how)])
+    assert say_levels(alone, "/", ()) == {"title": "t"}
+
+
+@pytest.mark.parametrize(
+    ("longitudes", "means"),
+    [
+        ([357.5, 358.5, 359.5, 0.5, 1.5], [358, 0, 1.5]),
+        ([178.5, 179.5, 179.5, -179.5, -178.5, -177.5], [179, -180, -178]),
+        ([358.5, 359.5, 360.5, 361.5], [359, 361]),
+        ([0.0, 90, 180, 270], [45, 225]),
+        ([1.0, 359, 357], [0, 357]),
+        ([359.25, 0.25], [359.75]),
+    ],
+    ids=str,
+)
+def test_longitudes_on_both_sides_of_the_seam_have_their_mean_there(longitudes, means):
+    np.testing.assert_array_equal(mean_longitudes(np.array(longitudes, "f4"), 2), means)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "ndim"),
+    [
+        ({"units": "degrees_east"}, 2),
+        ({"units": "degree", "standard_name": "wind_from_direction"}, 1),
+        ({"units": "radian", "standard_name": "platform_azimuth_angle"}, 1),
+    ],
+)
+def test_directions_have_no_mean(attributes, ndim):
+    planned = {"shape": [4] * ndim, "data_type": "float32", "attributes": attributes}
+    assert "directions" in Coarsening(factors=(2,) * ndim).misfit(planned)
+
+
 @pytest.mark.parametrize(
     "coarsen",
     [
@@ -283,6 +361,15 @@ def test_latitudes_of_another_length_are_refused():
     how = Coarsening(factors=(1, 2), area="/lat", axis=1)
     with pytest.raises(FormatError, match="do not fit"):
         as_coarse(np.zeros((2, 3)), {"shape": [2, 3]}, how, np.ones(4))
+
+
+def test_a_level_takes_no_dimension_of_others(archive):
+    session = official(archive.repo).writable_session("main")
+    group = zarr.open_group(session.store)
+    group.create_array("stations", shape=(3,), dtype="i4", dimension_names=["x2"])
+    session.commit("theirs")
+    with pytest.raises(AlreadyExistsError, match="name of another dimension"):
+        archive.coarsen("mask", levels=1)
 
 
 def test_a_level_takes_no_name_of_others(archive):

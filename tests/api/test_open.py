@@ -1,5 +1,6 @@
 """One's own datasets open without naming the prefixes of their files; others' do not."""
 
+import os
 import shutil
 import traceback
 
@@ -108,10 +109,24 @@ def test_what_this_user_appended_needs_no_prefix(tmp_path, in_process):
             assert ours["packed"].load().sizes["time"] == steps
 
 
-def test_a_wide_container_of_another_writer_is_not_made_ones_own_by_an_append(tmp_path, in_process):
-    """The repository is shared: others may change its configuration between two appends."""
-    repo, days = tmp_path / "repo", write_days(tmp_path / "in")
+def append_first(days, repo):
     icevirt.append(days[:1], repo, concat_dim="time")
+    return lambda: icevirt.append(days[1], repo)
+
+
+def build_first(days, repo):
+    archive, last = os.path.dirname(days[0]), repo.with_name("last.nc")
+    os.rename(days[-1], last)
+    icevirt.build(archive, repo, concat_dim="time")
+    os.rename(last, days[-1])
+    return lambda: icevirt.update(repo)
+
+
+@pytest.mark.parametrize("start", [append_first, build_first], ids=["append", "update"])
+def test_a_wide_container_of_another_writer_is_not_made_ones_own(tmp_path, in_process, start):
+    """The repository is shared: others may change its configuration between two commits."""
+    repo, days = tmp_path / "repo", write_days(tmp_path / "in")
+    grow = start(days, repo)
     opened = icevirt.Repository.open(repo)
     config = opened.config
     store = icevirt.local_filesystem_store(str(tmp_path))
@@ -120,7 +135,7 @@ def test_a_wide_container_of_another_writer_is_not_made_ones_own_by_an_append(tm
             icevirt.VirtualChunkContainer(f"{place.as_uri()}/", store)
         )
     icevirt.Repository.open(repo, config).save_config()
-    icevirt.append(days[1], repo)
+    grow()
     own = read_containers(identify(opened.storage))
     assert own == (f"{(tmp_path / 'in').as_uri()}/",)
 

@@ -91,8 +91,9 @@ def read_by_sidecar(source: ByteSource, sidecar: Sidecar) -> ReadFields | None:
         return concluded
     every = np.arange(len(sidecar))
     fields = _read(source, sidecar, every)
+    _check_count(fields, every)
     lengths = np.minimum(sidecar.end - sidecar.begin, fields.length)
-    if len(fields) == len(every) and _has_between(source, sidecar.begin + lengths, ends):
+    if _has_between(source, sidecar.begin + lengths, ends):
         return None
     found = _compare(sidecar, fields, every)
     read = ReadFields(fields=fields, products=found, variables=find_variables(found))
@@ -142,10 +143,14 @@ def _read(source: ByteSource, sidecar: Sidecar, rows: NDArray[np.int64]) -> Fiel
         raise SidecarError(f"no message begins at {error.offset}, where it lists one") from error
 
 
-def _compare(sidecar: Sidecar, fields: Fields, rows: NDArray[np.int64]) -> Products:
-    """Hold rows of a sidecar against the headers that were read; return what these say."""
+def _check_count(fields: Fields, rows: NDArray[np.int64]) -> None:
     if len(fields) != len(rows):
         raise SidecarError("a message has several fields, and the sidecar lists one")
+
+
+def _compare(sidecar: Sidecar, fields: Fields, rows: NDArray[np.int64]) -> Products:
+    """Hold rows of a sidecar against the headers that were read; return what these say."""
+    _check_count(fields, rows)
     products = read_products(fields)
     said_first, said_last = sidecar.first[rows], sidecar.last[rows]
     # lists differ in where a statistic over runs ends: with the last run, or at the lead of each

@@ -18,6 +18,8 @@ from icevirt_scanners.grib.variables import VariableKey, Variables
 
 TIME, STEP, NUMBER = "time", "step", "number"
 _DECREASING = ("isobaricInhPa",)  # as cfgrib orders them
+# layers that ecCodes counts by their lower surface: the first one is that of number 1
+_BY_SECOND = ("soilLayer", "seaIceLayer", "snowLayer", "oceanModelLayer")
 # units of levels that ecCodes counts in others than a message does: Pa, and units of vorticity
 _SCALES = {"isobaricInhPa": 1e-2, "isobaricLayer": 1e-2, "potentialVorticity": 1e9}
 
@@ -26,7 +28,7 @@ _SCALES = {"isobaricInhPa": 1e-2, "isobaricLayer": 1e-2, "potentialVorticity": 1
 class LevelAxis:
     """The levels of one kind in a file, or layers between two."""
 
-    values: NDArray[np.float64]  # of the first surface; of the second one if the first has none
+    values: NDArray[np.float64]  # of the surface that counts, or of the one that has a value
     bounds: NDArray[np.float64] | None  # (n, 2) of layers
 
 
@@ -129,7 +131,8 @@ def _axis(
         distinct, places = distinct[::-1], len(distinct) - 1 - places
     upper = np.where(np.isinf(distinct[:, 1]), np.nan, distinct[:, 1])
     bounds = None if np.isnan(upper).all() else np.column_stack([distinct[:, 0], upper])
-    return LevelAxis(values=distinct[:, 0], bounds=bounds), places
+    values = distinct[:, int(kind in _BY_SECOND and bool(np.isfinite(distinct).all()))]
+    return LevelAxis(values=values, bounds=bounds), places
 
 
 def find_repeated(index: NDArray[np.int64]) -> list[tuple[int, int]]:

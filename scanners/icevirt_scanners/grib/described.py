@@ -20,10 +20,17 @@ from icevirt_scanners.grib.by_sidecar import read_by_sidecar
 from icevirt_scanners.grib.cube import Cube, make_cube
 from icevirt_scanners.grib.grids import Grid, name_grids, read_grid
 from icevirt_scanners.grib.octets import UnreadGridError
-from icevirt_scanners.grib.sections import DamagedMessageError, EditionError, Fields, read_file
+from icevirt_scanners.grib.sections import (
+    DamagedMessageError,
+    EditionError,
+    Fields,
+    OtherBytesError,
+    read_file,
+)
 from icevirt_scanners.grib.sidecars import SidecarError, find_sidecar
 from icevirt_scanners.grib.variables import ReadFields, Variables
 
+_AGAIN = "Fetch the file again, or leave it out."
 _TOGETHER = 16  # messages that servers are asked for at a time
 
 
@@ -159,9 +166,10 @@ def describe_file(
             offset=error.offset,
         ) from error
     except DamagedMessageError as error:
+        copy = "Where nothing is missing, grib_copy FILE NEW_FILE leaves such bytes out."
         raise ScanError(
             f"damaged GRIB: {error.what}",
-            do="Fetch the file again, or leave it out.",
+            do=f"{_AGAIN} {copy}" if isinstance(error, OtherBytesError) else _AGAIN,
             file=url,
             message=error.message,
             offset=error.offset,

@@ -23,7 +23,9 @@ _LONGEST = 1 << 20  # bytes of headers, beyond which no more are fetched ahead
 _TOGETHER = 1024  # messages that are looked at, and whose headers servers are asked for, at a time
 # bytes of a message that is read with those behind it, and the most that are read with it
 _RUN_HERE, _RUN_FAR = (8 * 1024, 64 * 1024), (64 * 1024, 1024 * 1024)
-GAP = 64 * 1024  # bytes between two messages, at most
+GAP = 64 * 1024  # bytes between two messages that are looked at
+_SHORTEST = 128  # bytes that every message has: as many others may be what is left of one
+_PADDING = b"\0 \r\n\t\x03\x1a"
 _IDENTIFICATION = 64  # bytes that are kept of section 1
 _COLUMNS = (
     *("message", "part", "begin", "length", "discipline", "bitmap"),
@@ -41,6 +43,10 @@ class DamagedMessageError(Exception):
 
 class EditionError(DamagedMessageError):
     """A message is of an edition that is not read."""
+
+
+class OtherBytesError(DamagedMessageError):
+    """Bytes that may have been a message are none."""
 
 
 class NoMessageError(DamagedMessageError):
@@ -258,16 +264,27 @@ def _find_rest(head: bytes, begin: int, end: int) -> tuple[int, int] | None:
 
 
 def _find(messages: _MessageHeads, at: int, size: int, number: int) -> int:
-    """Return where the next message begins; the size where only zeros or white space follow."""
+    """Return where the next message begins; the size where only zeros or white space follow.
+
+    Raises:
+        OtherBytesError: A message may have been there.
+    """
     for extent in (len(MAGIC), HEADERS, GAP):
         gap = messages.reader.view(at, min(extent, size - at))
-        if (found := gap.find(MAGIC)) >= 0:
+        found = gap.find(MAGIC)
+        if found < 0 and len(gap) == size - at and not gap.strip(_PADDING):
+            found = len(gap)
+        if 0 <= found < _SHORTEST:
             return at + found
-        if len(gap) == size - at and not gap.strip(b"\0 \r\n\t\x03\x1a"):
-            return size
+        if found >= 0:
+            break
     messages.close()
-    what = "bytes that are no GRIB message"
-    raise DamagedMessageError(what, message=number + 1, offset=at)
+    is_whole = found >= 0 or at + len(gap) == size
+    gap = gap[:found] if found >= 0 else gap
+    count = len(gap) if is_whole else f"more than {len(gap)}"
+    what = f"{count} bytes that are no GRIB message"
+    what = f"{what} ({repr(gap[:16]) if gap.strip(bytes(1)) else 'zeros'})"
+    raise OtherBytesError(what, message=number + 1, offset=at)
 
 
 def _read_head(head: bytes, begin: int, number: int, size: int) -> int:

@@ -76,6 +76,7 @@ _DERIVED = {
     8: "minimum",
     9: "maximum",
 }
+_ERRORS = {6: "forecast_error", 7: "analysis_error"}  # of generating processes (table 4.3)
 _INCREMENTS = {OF_RUNS: "of_runs", FLOATING: "floating"}
 _FROM_TIME = "from time to valid_time"
 _LIMITS = {0: "below_{lower}", 1: "above_{upper}", 2: "between_{lower}_and_{upper}"}
@@ -94,7 +95,9 @@ class VariableKey:
     step_type: str
     window: int | None  # seconds of the interval; 0: from the reference time on; None: an instant
     increment: int  # OF_RUNS or FLOATING, -1 for others
-    kind: str  # what was made of an ensemble, or of which constituent it is; "" mostly
+    kind: (
+        str  # whether it is an error, what was made of an ensemble, of which constituent; "" mostly
+    )
     discipline: int
 
     @property
@@ -298,7 +301,7 @@ def _key(values: tuple[int, ...], level: float | None, second: float | None) -> 
         step_type=step_type,
         window=None if facts["stat"] < 0 else 0 if is_whole else window,
         increment=increment if increment in _INCREMENTS else -1,
-        kind=_kind(facts),
+        kind=_kind(facts, parameter),
         discipline=facts["discipline"],
     )
 
@@ -307,8 +310,10 @@ def _without(parameter: Parameter, *names: str) -> Parameter:
     return replace(parameter, conditions=parameter.conditions - {*names})
 
 
-def _kind(facts: Mapping[str, int]) -> str:
+def _kind(facts: Mapping[str, int], parameter: Parameter) -> str:
     words = []
+    if facts["process"] in _ERRORS and "process" not in parameter.conditions:
+        words.append(_ERRORS[facts["process"]])
     if facts["constituent"] >= 0:
         words.append(f"constituent_{facts['constituent']}")
     if facts["derived"] >= 0:

@@ -100,8 +100,27 @@ def test_a_signature_behind_something_else_is_not_one(start, tmp_path):
 
 
 def test_padding_behind_the_last_message_is_nothing(tmp_path):
-    found = scan(tmp_path / "a.grib2", BODY + bytes(1000))
+    found = scan(tmp_path / "a.grib2", BODY + bytes(127))
     assert "bytes-between" in {each.code for each in found.findings}
+
+
+OTHERS = {
+    "zeros": (bytes(128), "128 bytes that are no GRIB message (zeros)"),
+    "many zeros": (bytes(99_999), "more than 65536 bytes that are no GRIB message (zeros)"),
+    "a page": (b"<html>" * 99, "594 bytes that are no GRIB message (b'<html><html><htm')"),
+    "ones": (b"\xff" * 200, "200 bytes that are no GRIB message (b'"),
+}
+
+
+@pytest.mark.parametrize("has_more", [False, True], ids=["the last one", "another one"])
+@pytest.mark.parametrize(("other", "what"), OTHERS.values(), ids=OTHERS)
+def test_what_stands_in_the_place_of_a_message_is_named(other, what, has_more, tmp_path):
+    """A variable would lack a step, and nobody would know why."""
+    with pytest.raises(ScanError) as caught:
+        scan(tmp_path / "a.grib2", BODY + other + (BODY if has_more else b""))
+    assert what in str(caught.value)
+    assert (caught.value.facts["message"], caught.value.facts["offset"]) == (2, len(BODY))
+    assert "grib_copy" in str(caught.value.do)
 
 
 MAPPED = message(bitmap=True)

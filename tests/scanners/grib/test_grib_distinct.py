@@ -158,6 +158,28 @@ def test_what_services_write_for_no_value_is_no_level(first, second, tmp_path):
     )
 
 
+LAYERS = {114: "snowLayer", 151: "soilLayer", 152: "seaIceLayer", 168: "oceanModelLayer"}
+LAYERS |= {106: "depthBelowLandLayer"}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_are_counted_as_eccodes_counts_them(kind, tmp_path):
+    """Of layers with numbers, the first one is between 0 and 1, and has the number 1."""
+    bodies = [bytes(between((kind, 0, n), (kind, 0, n + 1), values=n)) for n in (0, 1)]
+    found = scan(tmp_path, *bodies)
+    theirs = [by_eccodes(body, "level", "typeOfLevel").keys for body in bodies]
+    assert {each["typeOfLevel"] for each in theirs} == {LAYERS[kind]}
+    levels = materialise(found[f"/{LAYERS[kind]}"])
+    assert levels.tolist() == [each["level"] for each in theirs]
+    assert materialise(found[f"/{LAYERS[kind]}_bounds"]).tolist() == [[0, 1], [1, 2]]
+
+
+def test_errors_of_a_field_are_no_fields(tmp_path):
+    """NOAA's URMA has the error of its analysis in a file of its own, under the same numbers."""
+    names = [variable(tmp_path, message(typeOfGeneratingProcess=n)).path for n in (0, 6, 7)]
+    assert names == ["/t_surface", "/t_surface_forecast_error", "/t_surface_analysis_error"]
+
+
 def test_the_value_of_a_layer_that_is_called_by_it_is_no_level(tmp_path):
     found = variable(
         tmp_path,

@@ -228,6 +228,13 @@ def test_fields_of_one_message_have_lines_of_their_own_in_a_list(tmp_path):
     assert {"/t2m", "/u10", "/v10"} <= {array.path for array in found.arrays}
 
 
+def test_a_line_for_a_message_of_several_fields_is_an_error(tmp_path):
+    one, u, v = (message(shortName=name) for name in ("2t", "10u", "10v"))
+    path = put(tmp_path, "a", [one, several(u, v)])
+    with pytest.raises(ScanError, match="a message has several fields, and the sidecar lists one"):
+        described(path)
+
+
 def test_a_file_that_is_cut_short_is_an_error_with_its_sidecar_too(tmp_path):
     path = put(tmp_path, "a", [*fields(6)])
     path.write_bytes(path.read_bytes()[:-10])

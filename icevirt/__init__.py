@@ -98,9 +98,9 @@ _EXPORTS = {
     "icevirt.storage.constructors": (
         "azure_storage gcs_storage r2_storage s3_storage tigris_storage"
     ),
-    "icevirt.storage.object_store": "http_storage",
     "icevirt.storage.local": "local_filesystem_storage",
     "icevirt.storage.memory": "in_memory_storage",
+    "icevirt.storage.web_server": "http_storage",
     "icevirt.versioning.diff": "Diff",
     "icevirt.versioning.repo_updates": "FeatureFlag",
     "icevirt.versioning.history.ancestry_graph": "AncestryGraph",

@@ -278,7 +278,7 @@ from icevirt.storage.local import (
 from icevirt.storage.memory import (
     in_memory_storage,
 )
-from icevirt.storage.object_store import (
+from icevirt.storage.web_server import (
     http_storage,
 )
 from icevirt.version import (

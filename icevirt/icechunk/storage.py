@@ -39,7 +39,7 @@ from icevirt.icechunk._shims.storages import (
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.containers import ObjectStoreConfig as AnyObjectStoreConfig
 from icevirt.redaction import without_secrets
-from icevirt.storage import constructors, memory, object_store
+from icevirt.storage import constructors, memory, object_store, web_server
 from icevirt.storage.protocol import NOTHING, LostRace, Version, Written
 
 __all__ = [
@@ -325,7 +325,7 @@ class _InBucket(NamedStorage, object_store.ObjectStorage):
         return super().put_if(path, body, was=was, after=after)
 
 
-class _OnServer(NamedStorage, object_store.HttpStorage):
+class _OnServer(NamedStorage, web_server.HttpStorage):
     _type = "HTTP"
 
 
@@ -343,7 +343,7 @@ def http_storage(
     base_url: str, opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
 ) -> Storage:
     """Return a storage on a web server, to read from."""
-    return _name(object_store.http_storage(base_url, opts, headers))
+    return _name(web_server.http_storage(base_url, opts, headers))
 
 
 s3_storage = _keep_signature(constructors.s3_storage)

@@ -37,7 +37,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.v1.files import V1RepoState
-from icevirt.storage.object_store import ObjectReading
+from icevirt.storage.object_reading import ObjectReading
 from icevirt.storage.protocol import Storage
 from icevirt.threads import Threads
 from icevirt.versioning import invariants, lookup

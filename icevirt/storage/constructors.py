@@ -70,7 +70,7 @@ def _storage_at(url: str, options: Mapping[str, Any]) -> Storage:
         )
     at = Address.parse(url)
     if at.provider == "http":
-        from icevirt.storage.object_store import http_storage
+        from icevirt.storage.web_server import http_storage
 
         constructor: Callable[..., Storage] = http_storage
     else:

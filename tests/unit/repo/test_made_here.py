@@ -15,8 +15,8 @@ from icevirt.repo.made_here import (
     remember_containers,
 )
 from icevirt.storage.constructors import s3_storage
-from icevirt.storage.object_store import http_storage
 from icevirt.storage.protocol import Below
+from icevirt.storage.web_server import http_storage
 
 
 @pytest.fixture

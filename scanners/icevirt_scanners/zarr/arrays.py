@@ -143,7 +143,8 @@ def _check_codecs(
         "dimension_names": [None] * rank,
     }
     try:
-        ArrayV3Metadata.from_dict(dict(document))
+        for codec in ArrayV3Metadata.from_dict(dict(document)).codecs:
+            getattr(codec, "_codec", None)  # numcodecs looks at its settings only now
     except Exception as error:  # whatever its codecs raise
         raise NoEquivalentError(f"{type(error).__name__}: {error}") from error
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.schema import ScannedGroup
-from icevirt.errors import ScanError, UnsupportedError
+from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.scan.contract import ByteSource, ScannerOptions, StoreByteSource
@@ -24,6 +24,7 @@ from icevirt_scanners.zarr.arrays import scan_array
 from icevirt_scanners.zarr.documents import (
     V2,
     V3,
+    Metadata,
     damaged,
     first_keys,
     read_metadata,
@@ -33,6 +34,9 @@ from icevirt_scanners.zarr.zip_directory import EMPTY, SIGNATURE
 from icevirt_scanners.zarr.zipped import ZippedStore
 
 _CHUNK = re.compile(r"(?:^|/)(?:c[./])?[0-9]+(?:[./][0-9]+)*$")
+ROOT_ARRAY = "/data"
+"""What an array is called that is all of a store; the same in all stores, so that they stack."""
+
 _LOOKED_AT = 1000  # objects that belong to nothing
 
 
@@ -57,16 +61,7 @@ class ZarrScanner:
         store = _as_store(source)
         url, context = source.file.url, ScanContext.of(store, options)
         metadata = read_metadata(store)
-        if (
-            V2[0] in metadata.documents
-            or metadata.documents.get(V3, {}).get("node_type") == "array"
-        ):
-            raise UnsupportedError(
-                "the root of a Zarr store is an array, which has no name",
-                do="Name the group that holds it, or put it into a group.",
-                file=url,
-            )
-        nodes = describe_nodes(metadata.documents, options.group, url)
+        nodes = _nodes_of(metadata, options.group, url)
         tell_renamed(nodes, options.group, context)
         arrays = {path: node for path, node in nodes.items() if node.array is not None}
         groups = tuple(
@@ -85,7 +80,7 @@ class ZarrScanner:
         outside: list[str] = []
 
         def make(path: str, node: Described) -> ScannedArray:
-            key = f"{node.folder}/{document}"
+            key = f"{node.folder}/{document}".lstrip("/")
             if metadata.is_v3:
                 refuse_extensions({key: node.array or {}}, url)
             within = store.objects.find(node.folder, metadata.rows[key])
@@ -98,7 +93,7 @@ class ZarrScanner:
         scanned = context.arrays(arrays.items(), make)
         for path in context.left_out:  # what belongs to others is not looked at
             if path in arrays:
-                key = f"{arrays[path].folder}/{document}"
+                key = f"{arrays[path].folder}/{document}".lstrip("/")
                 known[slice(*store.objects.find(arrays[path].folder, metadata.rows[key]))] = True
         _tell_foreign(store, context, ~known, owned)
         if isinstance(store, ZippedStore) and (beside := store.outside()):
@@ -127,7 +122,8 @@ class ZarrScanner:
 
         store = _as_store(source)
         try:
-            array = zarr.open_array(store.open_zarr(), path=path.strip("/"), mode="r")
+            root = zarr.open(store.open_zarr(), mode="r")
+            array = root if isinstance(root, zarr.Array) else root[path.strip("/")]
             values: Any = array[region]
         except Exception as error:
             raise ScanError(
@@ -138,6 +134,24 @@ class ZarrScanner:
                 cause=f"{type(error).__name__}: {error}",
             ) from error
         return np.asarray(values)
+
+
+def _nodes_of(metadata: Metadata, group: str, url: str) -> dict[str, Described]:
+    """Return the nodes of a store; an array that is all of it gets a name.
+
+    Raises:
+        ScanError: Nodes lie below an array, or there is no such group.
+    """
+    documents = metadata.documents
+    root = documents.get(V3, {})
+    if V2[0] not in documents and root.get("node_type") != "array":
+        return describe_nodes(documents, group, url)
+    if below := [key for key in documents if "/" in key]:
+        raise damaged(url, cause="nodes below an array", nodes=first_keys(below))
+    named = {f"{ROOT_ARRAY[1:]}/{key}": document for key, document in documents.items()}
+    nodes = describe_nodes(named, group, url)
+    nodes[ROOT_ARRAY].folder = ""
+    return nodes
 
 
 def _as_store(source: ByteSource) -> StoreByteSource:

@@ -145,12 +145,9 @@ def test_a_store_that_is_written_to_during_a_build_is_found_out(store, tmp_path,
         icevirt.build(store, tmp_path / "repo", executor="in-process")
 
 
-def test_a_store_on_a_web_server_and_an_array_as_root_are_refused(tmp_path):
+def test_a_store_on_a_web_server_is_refused(tmp_path):
     with pytest.raises(IcevirtError, match="cannot be"):
         icevirt.build("http://127.0.0.1:1/s.zarr/", tmp_path / "repo", executor="in-process")
-    zarr.create_array(tmp_path / "root.zarr", shape=(3,), dtype="i4")
-    with pytest.raises(UnsupportedError, match="root of a Zarr store is an array"):
-        scan_file(tmp_path / "root.zarr")
 
 
 def test_what_is_not_a_source_yet_is_named(store, tmp_path):

@@ -122,9 +122,9 @@ class ZarrScanner:
 
         store = _as_store(source)
         try:
-            root = zarr.open(store.open_zarr(), mode="r")
+            root: Any = zarr.open(store.open_zarr(), mode="r")
             array = root if isinstance(root, zarr.Array) else root[path.strip("/")]
-            values: Any = array[region]
+            values = array[region]
         except Exception as error:
             raise ScanError(
                 "zarr-python cannot read the variable",

@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.058, help="seconds before an answer")
     parser.add_argument("--grib", action="store_true", help="files of GRIB, by ecCodes")
     parser.add_argument("--how", choices=["append", "update", "stream"], default="append")
+    parser.add_argument("--trace", action="store_true", help="print each request, and its seconds")
     parser.add_argument("--peer", action="store_true", help="measure icechunk's client, too")
     parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -130,6 +131,8 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         used.append(time.process_time() - spent)
         seconds = getattr(report, "seconds", {})
         phases = {name: round(value, 2) for name, value in seconds.items()}
+        if asked.trace:
+            print(trace_of(proxy))
         requests = dict(asked_of(proxy).most_common())
         read, written = requests.pop(_READ, 0), requests.pop(_WRITTEN, 0)
         waits = requests.pop(_WAITS, 0)
@@ -147,6 +150,8 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
             assert np.isfinite(last.values).any()
             assert opened.sizes[dimension] == steps + number + 1
         read_in.append(time.perf_counter() - begin)
+        if asked.trace:
+            print("\n" + trace_of(proxy))
         print(f"{read_in[-1]:.2f}  {dict(asked_of(proxy).most_common())}", flush=True)
     print(
         f"median {statistics.median(took):.2f} s, most {max(took):.2f} s; "
@@ -304,6 +309,7 @@ class Late(BaseHTTPRequestHandler):
     latency = 0.0
     counts: ClassVar[Counter[str]] = Counter()
     spans: ClassVar[list[tuple[float, float]]] = []  # when a request came, and when its answer went
+    names: ClassVar[list[str]] = []  # of the same requests
 
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -311,11 +317,18 @@ class Late(BaseHTTPRequestHandler):
             Late.latency = float(self.path.removeprefix("/late/"))
             self._answer(200, {}, b"")
             return
+        if self.path == "/trace":
+            first = min((begin for begin, _ in Late.spans), default=0.0)
+            told = sorted(zip(Late.spans, Late.names, strict=True))
+            lines = (f"  {b - first:.3f} {e - first:.3f} {name}" for (b, e), name in told)
+            self._answer(200, {}, "\n".join(lines).encode())
+            return
         if self.path == "/asked":
             Late.counts[_WAITS] = one_after_the_other(Late.spans)
             body = "\n".join(f"{name} {count}" for name, count in Late.counts.items()).encode()
             Late.counts.clear()
             Late.spans.clear()
+            Late.names.clear()
             self._answer(200, {}, body)
             return
         begin = time.monotonic()
@@ -335,6 +348,9 @@ class Late(BaseHTTPRequestHandler):
         raw = found.read()
         connection.close()
         Late.spans.append((begin, time.monotonic()))
+        Late.names.append(
+            f"{self.command} {found.status} {'/'.join(self.path.split('/')[2:])[:90]}"
+        )
         Late.counts[_READ] += len(raw)
         Late.counts[_WRITTEN] += len(body)
         self._answer(found.status, kept, raw, length if self.command == "HEAD" else None)
@@ -382,6 +398,15 @@ def asked_of(proxy: int) -> Counter[str]:
     connection.close()
     pairs = (line.rpartition(" ") for line in answer.splitlines())
     return Counter({name: int(count) for name, _, count in pairs})
+
+
+def trace_of(proxy: int) -> str:
+    """Return a line for each request since the last count: its begin, its end, and its name."""
+    connection = HTTPConnection("127.0.0.1", proxy, timeout=30)
+    connection.request("GET", "/trace")
+    answer = connection.getresponse().read().decode()
+    connection.close()
+    return answer
 
 
 if __name__ == "__main__":

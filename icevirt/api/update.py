@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -179,13 +180,12 @@ def update(
         stack.enter_context(long_running("update", clock))
         starter = ExecutorStarter(stack, clock, executor)
         seen: list[tuple[Dataset, Followed]] = []
+        lease: Lease | None = None
         if not dry_run:
             dataset = look(call)
             seen.append((dataset, follow(call, dataset)))  # before anything is written
-            other = stack.enter_context(
-                hold_lease(storage, branch=branch, group=call.group, if_running=if_running)
-            )
-            if other:
+            lease = stack.enter_context(hold_lease(storage, branch=branch, group=call.group))
+            if if_running == "skip" and (other := lease.find_other()):
                 report = report_nothing(call, look(call))
                 note = f"nothing was done: {other} updates this dataset"
                 return replace(report, skipped=other, findings=(note,), seconds=clock.seconds)
@@ -198,9 +198,10 @@ def update(
             unsettled.update(changed)  # they are still written, and wait
             return bool(changed)
 
-        return until_alone(
-            "update", lambda _: _attempt(call, seen, frozenset(unsettled), starter, clock), is_lost
-        )
+        def attempt(_: int) -> UpdateReport:
+            return _attempt(call, seen, frozenset(unsettled), starter, clock, lease)
+
+        return until_alone("update", attempt, is_lost)
 
 
 def _refuse_beside_variables(call: UpdateCall) -> None:
@@ -224,12 +225,13 @@ def _refuse_beside_variables(call: UpdateCall) -> None:
         )
 
 
-def _attempt(
+def _attempt(  # noqa: PLR0917 - an update, and what it stands on
     call: UpdateCall,
     seen: list[tuple[Dataset, Followed]],
     unsettled: frozenset[str],
     starter: ExecutorStarter,
     clock: Clock,
+    lease: Lease | None,
 ) -> UpdateReport:
     """Update what is there; what was seen just now of it counts for the first attempt."""
     if not seen:
@@ -238,7 +240,18 @@ def _attempt(
     dataset, how = seen.pop()
     reach = SourceAccess.of({**how.access, **call.access})
     with grant_access(reach):
-        work = DatasetUpdate.begin(call, dataset, how, unsettled, starter, clock)
+        work: DatasetUpdate | None = None
+        try:
+            work = DatasetUpdate.begin(call, dataset, how, unsettled, starter, clock)
+        except IcevirtError:
+            if lease is None or not lease.find_other():
+                raise
+        if work is None or (lease is not None and lease.find_other()):
+            assert lease is not None, "else the error was raised"
+            lease.wait()  # for another update, which changes what was seen
+            return _attempt(call, seen, unsettled, starter, clock, lease)
+        if lease is not None:
+            work = replace(work, give_back=lease.give_back)
         report = VariablesUpdate.begin(work).run() if call.variables else work.run()
         opening = opening_of(report, call.storage, reach, how.places.prefixes)
         report = replace(report, opening=opening)
@@ -265,8 +278,11 @@ class Lease:
     storage: Storage
     path: str
     seconds: float = SECONDS
-    _mine: str = field(default_factory=lambda: uuid4().hex)
+    _id: str = field(default_factory=lambda: uuid4().hex)
     _version: Version | None = None
+    _other: Future[str] = field(default_factory=Future)  # who holds it at first; "": this one
+    _mine: Future[None] = field(default_factory=Future)  # done as soon as this one has it
+    _is_late: bool = False  # whether it was waited for
     _done: threading.Event = field(default_factory=threading.Event)
 
     def take(self) -> str:
@@ -288,12 +304,36 @@ class Lease:
         return isinstance(written, Written)
 
     def keep(self) -> None:
-        """Renew the lease until the block is over, and let the next update begin at once then."""
-        self._renew()
-        with contextlib.suppress(IcevirtError):  # it ends by itself
-            written = self.storage.put_if(self.path, self._body(0), was=self._version)
-            if isinstance(written, Written):
-                _ended[self.storage.url, self.path] = written.version
+        """Take the lease, renew it until it is given back, and let the next update begin then."""
+        try:
+            self._other.set_result(other := self.take())
+            while other and not self._done.wait(min(_POLL, self.seconds / 4)):
+                other = self.take()
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            for each in (self._other, self._mine):
+                if not each.done():
+                    each.set_exception(error)
+            return
+        self._mine.set_result(None)
+        if not other:
+            self._renew()
+            with contextlib.suppress(IcevirtError):  # it ends by itself
+                written = self.storage.put_if(self.path, self._body(0), was=self._version)
+                if isinstance(written, Written):
+                    _ended[self.storage.url, self.path] = written.version
+
+    def find_other(self) -> str:
+        """Return who held the lease when it was first asked for; "" where nobody did."""
+        return "" if self._is_late else self._other.result()
+
+    def wait(self) -> None:
+        """Wait until this one has it; nobody else does then."""
+        self._mine.result()
+        self._is_late = True
+
+    def give_back(self) -> None:
+        """Begin to give it back: what is left to be done is a moment's work."""
+        self._done.set()
 
     def _renew(self) -> None:
         while not self._done.wait(self.seconds / 4):
@@ -309,7 +349,7 @@ class Lease:
 
     def _body(self, seconds: float) -> bytes:
         content = {
-            "id": self._mine,
+            "id": self._id,
             "holder": f"{socket.gethostname()}, process {os.getpid()}",
             "process": [_machine(), os.getpid()],
             "until": time.time() + seconds if seconds else 0,
@@ -319,34 +359,28 @@ class Lease:
 
 @contextlib.contextmanager
 def hold_lease(
-    storage: Storage, *, branch: str, group: str, if_running: IfRunning, seconds: float = SECONDS
-) -> Iterator[str]:
-    """Hold the lease of a dataset in the block; yield "" then, else who holds it.
+    storage: Storage, *, branch: str, group: str, seconds: float = SECONDS
+) -> Iterator[Lease]:
+    """Take the lease of a dataset while the block runs, and give it back at its end.
 
     Args:
         storage: The repository.
         branch: Of the dataset.
         group: Of the dataset.
-        if_running: Whether to wait for another update, or to yield its holder.
         seconds: For which the lease holds after it was last renewed.
     """
     path = f"{WORK[0]}/leases/{digest_of(branch, group)}.json"
     lease = Lease(storage=storage, path=path, seconds=seconds)
-    while other := lease.take():
-        if if_running == "skip":
-            yield other
-            return
-        time.sleep(min(_POLL, seconds / 4))
     thread = threading.Thread(target=lease.keep, name="icevirt-lease", daemon=True)
     thread.start()
     patience: float | None = None
     try:
-        yield ""
+        yield lease
     except (KeyboardInterrupt, SystemExit):
         patience = MOMENT  # the storage may be what hangs
         raise
     finally:
-        lease._done.set()  # noqa: SLF001  # of this module
+        lease.give_back()
         thread.join(patience)
 
 

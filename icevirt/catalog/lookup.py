@@ -75,6 +75,7 @@ def look_up_files(
     *,
     writer: IndexWriter | None = None,
     known: KnownTables | None = None,
+    listed: CatalogTables | None = None,
 ) -> CatalogLookup:
     """Look files up in the catalog. Those that lower ``limits`` stopped are not described by it.
 
@@ -86,12 +87,10 @@ def look_up_files(
         also: Identities of other scans, which count for files that this one does not describe.
         writer: Writes an index of parts that have none, where these are many.
         known: Of what was read already; takes what is read now.
+        listed: What the catalog held a moment ago; by default it is listed now.
     """
     order = {name: at for at, name in enumerate(dict.fromkeys((identity, *also)))}
-    with Threads(1, "icevirt-look-up") as pool:  # else a server is waited for twice
-        forgetting = pool.submit(rows_forgotten, storage)
-        tables = tables_of_files(storage)
-        forgotten = forgetting.result()
+    tables, forgotten = list_tables(storage) if listed is None else listed
     mine = (part for part in tables if catalog.scan_of(part) in order)
     parts = tuple(sorted(mine, key=lambda part: (order[catalog.scan_of(part)], part)))
     search = _Search(files, parts, [tables[name] for name in parts])
@@ -100,6 +99,20 @@ def look_up_files(
         search.look_into_indexes(read_indexes(storage, order))
     search.read_tables(storage, limits, writer, {} if known is None else known)
     return search.finish(len(forgotten))
+
+
+class CatalogTables(NamedTuple):
+    """The parts of a catalog, as they were listed."""
+
+    by_part: dict[str, ObjectInfo]  # tables of files
+    forgotten: list[list[tuple[str, int]]]  # part and row of bad files, for each time
+
+
+def list_tables(storage: Storage) -> CatalogTables:
+    """List the parts of a catalog."""
+    with Threads(1, "icevirt-look-up") as pool:  # else a server is waited for twice
+        forgetting = pool.submit(rows_forgotten, storage)
+        return CatalogTables(tables_of_files(storage), forgetting.result())
 
 
 def parts_with(storage: Storage, urls: Collection[str]) -> list[str]:

@@ -61,3 +61,8 @@ class KeptObjects(Below):
         if len(raw) <= _LARGEST:
             cache_of(self).put(key, raw, len(raw))
         return raw
+
+
+def keeping(storage: Storage) -> Storage:
+    """Return a folder whose objects never change as one that keeps those that it gave or took."""
+    return KeptObjects(storage.storage, storage.prefix) if isinstance(storage, Below) else storage

@@ -149,7 +149,7 @@ def files_of(batch: DataFrame) -> Iterator[str]:
             do=f'Select what is needed before writeStream: df.select("{name}").writeStream...',
             columns=list(kinds),
         )
-    rows = batch.select(name).distinct().collect()
+    rows = batch.select(name).collect()  # to make them distinct, Spark would exchange them
     yield from sorted({exact_url(source_of(row[0])) for row in rows if row[0]})
 
 

@@ -43,6 +43,7 @@ from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.json import JSON
 from icevirt.objects.authorize import Prefix, entry_of
 from icevirt.planning.combine.options import CombineSpec
+from icevirt.repo.kept_objects import keeping
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
@@ -259,7 +260,7 @@ class Dataset:
 
     def scans_alike(self, how: Continued) -> tuple[str, ...]:
         """Return the scans with the same options by any version of a scanner."""
-        return identities_in(self.catalog, how.choices.scanner)
+        return identities_in(keeping(self.catalog), how.choices.scanner)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class Appending:
     pool: Executor  # makes requests beside each other
     tip_read: Future[Snapshot]
     reads: ManifestReads
+    kept: dict[str, Future[None]] = field(default_factory=dict)  # of scans, on their way
 
     @property
     def tip(self) -> Snapshot:

@@ -9,7 +9,7 @@ chunk on. Otherwise all files are planned.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -70,7 +70,7 @@ from icevirt.planning.twins import is_twin, with_twins
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import authorize
 from icevirt.repo.commits.pending_commit import PendingCommit
-from icevirt.repo.kept_objects import KeptObjects, cache_of
+from icevirt.repo.kept_objects import KeptObjects, cache_of, keeping
 from icevirt.repo.layout import WORK
 from icevirt.threads import Threads
 from icevirt.versioning.merge.kept_nodes import read_planned_attributes
@@ -105,6 +105,7 @@ def flat_append(
     clock: Clock,
     tail: TailState | None = None,
     scanned_before: bool = False,
+    about_to_commit: Callable[[], None] = lambda: None,
 ) -> BuildReport | NotFlat:
     """Append files that a dataset does not hold, if they only make it longer.
 
@@ -116,6 +117,7 @@ def flat_append(
         clock: Times the phases.
         tail: What the last build recorded of its end, where it was read already.
         scanned_before: Whether the request's catalog describes the files.
+        about_to_commit: Is called before the last requests, which do not take long.
 
     Returns:
         The report of what was committed; or why nothing was, so that all files have to be planned.
@@ -129,11 +131,11 @@ def flat_append(
     try:
         with _begin(request, new, target, clock, tail, scanned_before=scanned_before) as job:
             try:
-                return _append(job)
+                return _append(job, about_to_commit)
             except OtherwiseError:
-                writes = _keep_scan(job)  # for the plan of all files
-                _await_all(writes)
-                scanned = len(new) if writes and not scanned_before else 0
+                _keep_scan(job)  # for the plan of all files
+                _await_all(job.kept.values())
+                scanned = len(new) if job.kept and not scanned_before else 0
                 raise
     except OtherwiseError as error:
         tell("append-not-flat", why=str(error))
@@ -207,14 +209,18 @@ def _read_tip(target: Target, assets: Assets, state: TailState, reads: ManifestR
     return tip
 
 
-def _append(job: Appending) -> BuildReport:
-    """Scan, plan, write and commit."""
+def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
+    """Scan, plan, write and commit.
+
+    What does not depend on the plan is written while this process plans.
+    """
     state, storage, clock = job.state, job.target.storage, job.clock
     work = KeptObjects(storage, f"{WORK[0]}/")
     growing = job.pool.submit(grow_listing, work, state.pieces, state.files, job.new)
     with clock.phase("scan"):
         scan = scan_of(job)
         closed = scan_ends(scan, most=FEW)
+        _keep_scan(job)
     with clock.phase("plan"):
         nodes, group = job.tip.below(job.target.group), job.target.group
         planned = plan_ends(
@@ -242,8 +248,11 @@ def _append(job: Appending) -> BuildReport:
             for path, raw in listing.objects.items():
                 work.put(path, raw)
 
-        writes = [job.pool.submit(keep_listing), *_keep_scan(job)]
+        writes = [job.pool.submit(keep_listing)]
         writes.append(job.pool.submit(carrying(refuse_changed), job.new))
+        if (recipe := job.request.recipe) is not None:
+            writes.append(job.pool.submit(keep_recipe, storage, recipe))
+        _keep_scan(job)  # what planning found
         added = collect_added(job, plan, growth)
         config = job.target.config
         for each in containers:
@@ -272,7 +281,8 @@ def _append(job: Appending) -> BuildReport:
         record = grown.record(tail=name, listing=listing.pieces[-1][0], references=count)
         path, made = grown.describe_made(record)
         objects = {**stored.objects, path_of_tail(name): raw, path: made}
-        writes += [stored.listed, *grown.keep_recipe()]
+        writes += [stored.listed, *job.kept.values()]
+        about_to_commit()
         snapshot_id = grown.commit(containers, record, objects, writes)
         keep_tail(storage, name, state, len(raw))
     return grown.report(snapshot_id, (*closed.findings, *kept_notes, *planned.gaps))
@@ -304,33 +314,34 @@ def _refuse_unfit(request: Request, record: Mapping[str, Any]) -> None:
 _TABLES = ("refs/", "arrays/", "more/")  # of a part, which counts once its files are there
 
 
-def _keep_scan(job: Appending) -> list[Future[None]]:
-    """Begin to put what was scanned into the catalog of the dataset."""
+def _keep_scan(job: Appending) -> None:
+    """Begin to put what was scanned, and is not on its way, into the catalog of the dataset."""
     kept = job.request.catalog
     if kept is None:
-        return []
+        return
     is_known = job.record.get("catalog") == kept.url
-    there = {*job.state.described, *job.borrowed, MARK}
+    there = {*job.state.described, *job.borrowed, *job.kept, MARK}
     paths = [info.path for info in job.scratch.list() if info.path not in there]
     new = {path: job.scratch.get(path) for path in paths}
-    if not is_known:
+    if not is_known and new:
         mark(kept)
-    first = [
-        job.pool.submit(kept.put, path, raw)
+    first = {
+        path: job.pool.submit(kept.put, path, raw)
         for path, raw in new.items()
         if path.startswith(_TABLES) or (path.startswith("scans/") and not is_known)
-    ]
+    }
 
-    def put_files() -> None:
-        _await_all(first)
-        for path, raw in new.items():
-            if path.startswith("files/"):
-                kept.put(path, raw)
+    def put_files(path: str, raw: bytes) -> None:
+        _await_all(first.values())
+        keeping(kept).put(path, raw)
 
-    return [job.pool.submit(put_files)]
+    job.kept.update(first)
+    for path, raw in new.items():
+        if path.startswith("files/"):
+            job.kept[path] = job.pool.submit(put_files, path, raw)
 
 
-def _await_all(writes: Sequence[Future[None]]) -> None:
+def _await_all(writes: Iterable[Future[None]]) -> None:
     """Wait until all is written; raise what went wrong."""
     for each in writes:
         each.result()
@@ -412,11 +423,6 @@ class _Grown:
         """Return the record of what the dataset is made of now: its path, and its bytes."""
         nodes = [self._node(each.path) for each in self.plan.arrays]
         return describe_made(record, self.plan.groups, nodes)
-
-    def keep_recipe(self) -> list[Future[None]]:
-        """Begin to write the recipe."""
-        storage, recipe, pool = self.job.target.storage, self.job.request.recipe, self.job.pool
-        return [] if recipe is None else [pool.submit(keep_recipe, storage, recipe)]
 
     def commit(
         self,

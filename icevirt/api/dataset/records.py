@@ -29,6 +29,7 @@ from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.records import BUILD_ID, METADATA, RELOCATED, records_of
 from icevirt.planning.stored_form import forms_of
 from icevirt.remedy_notation import write_code, write_remedy
+from icevirt.repo.kept_objects import cache_of
 from icevirt.repo.layout import WORK
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
@@ -447,12 +448,21 @@ def keep_recipe(storage: Storage, recipe: KeptRecipe) -> None:
 
 
 def recipe_named(storage: Storage, digest: str) -> KeptRecipe:
-    """Return the recipe that a snapshot names.
+    """Return the recipe that a snapshot names; this process asks for each once.
 
     Raises:
         InvalidInputError: The repository does not have it.
         FormatError: It is another one than its name says.
     """
+
+    def read() -> tuple[KeptRecipe, int]:
+        found = _read_recipe(storage, digest)
+        return found, len(found.text)
+
+    return cache_of(storage).get(("recipe", digest), read)
+
+
+def _read_recipe(storage: Storage, digest: str) -> KeptRecipe:
     try:
         raw = storage.get(_path_of(digest)) if DIGEST.fullmatch(digest) else None
     except ObjectNotFoundError:

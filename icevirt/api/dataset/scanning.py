@@ -29,7 +29,13 @@ from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
-from icevirt.catalog.lookup import CatalogLookup, KnownTables, forget, look_up_files
+from icevirt.catalog.lookup import (
+    CatalogLookup,
+    CatalogTables,
+    KnownTables,
+    forget,
+    look_up_files,
+)
 from icevirt.catalog.parquet import damage_error
 from icevirt.catalog.part_index import IndexWriter
 from icevirt.catalog.parts import describe_scan, note_asked
@@ -107,8 +113,8 @@ class Scan:
         """Say whether no more files are bad than may be, and some are good."""
         return len(closed.bad) <= self.max_bad_files and len(closed.bad) < len(self.files)
 
-    def settled(self) -> CatalogLookup:
-        """Look up which of the files the catalog describes already."""
+    def settled(self, listed: CatalogTables | None = None) -> CatalogLookup:
+        """Look up which of the files the catalog describes already, by default as it is now."""
         writer = IndexWriter(self.catalog)
         return look_up_files(
             self.catalog,
@@ -118,6 +124,7 @@ class Scan:
             self.also,
             writer=writer,
             known=self.known,
+            listed=listed,
         )
 
 

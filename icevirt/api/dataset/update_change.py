@@ -27,6 +27,7 @@ from icevirt.api.dataset.recipes import Followed
 from icevirt.api.dataset.records import TRIED
 from icevirt.api.dataset.replacing import OF_OTHERS
 from icevirt.api.dataset.reports import facts_of, report_unchanged
+from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import (
     ExecutorStarter,
     commit_change,
@@ -49,12 +50,13 @@ from icevirt.api.trust.readable_places import remark_on_elsewhere
 from icevirt.archive.reports.build import OTHERS, BuildReport
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
 from icevirt.archive.sources import SourceFile, SourceFiles
-from icevirt.catalog.lookup import known_tables
+from icevirt.catalog.lookup import CatalogTables, known_tables, list_tables
 from icevirt.errors import IcevirtError, InvalidInputError, PlanChangedError, ScanError
 from icevirt.execution.executor import Executor
 from icevirt.model.json import JSON
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.remedies import of_arguments
+from icevirt.repo.kept_objects import keeping
 from icevirt.repo.made_here import identify
 from icevirt.threads import Threads
 from icevirt.version import __version__
@@ -81,6 +83,8 @@ class DatasetUpdate:
     starter: ExecutorStarter
     clock: Clock
     alike: set[str] = field(default_factory=set)  # URLs of files that are described as before
+    listed: CatalogTables | None = None  # what the catalog held when the sources were listed
+    give_back: Callable[[], None] = lambda: None  # the lease, as soon as nothing takes long
 
     @classmethod
     def begin(  # noqa: PLR0917 - an update, and where it begins
@@ -100,8 +104,10 @@ class DatasetUpdate:
         options = options_of(call, dataset, how)
         # bad files are held back before; files that change begin a new attempt
         commit = replace(options.commit, branch=call.branch, promote=None, rescan_changed=False)
-        with clock.phase("list"), Threads(2, "icevirt-update") as pool:  # else lists wait in turn
+        known = known_tables(identify(call.storage))
+        with clock.phase("list"), Threads(3, "icevirt-update") as pool:  # else lists wait in turn
             alike = pool.submit(dataset.scans_alike, options)
+            tables = pool.submit(list_tables, dataset.catalog)
             dataset = dataset.excluding(pool)
             if call.variables:  # which are made of the same files
                 held = {file.url: file for file in dataset.listing.files}
@@ -110,7 +116,7 @@ class DatasetUpdate:
                 found = FileDifferences(known=len(held))
             else:
                 relisted, found = list_and_compare(call, dataset, how, options, unsettled)
-            also = alike.result()
+            also, listed = alike.result(), tables.result()
         gone = frozenset(file.url for file in found.vanished)
         if gone:
             refuse_many(len(gone), len(dataset.listing.files), call.max_vanished)
@@ -128,7 +134,7 @@ class DatasetUpdate:
             recipe=how.recipe,
             absent=absent,
             also=also,
-            known=known_tables(identify(call.storage)),
+            known=known,
             expected=frozenset(
                 ({"steps"} if removed or call.rules else set())
                 | ({OTHERS} if call.drop_others else set())
@@ -148,6 +154,7 @@ class DatasetUpdate:
             verification=verification,
             starter=starter,
             clock=clock,
+            listed=listed,
         )
 
     def run(self) -> UpdateReport:
@@ -223,7 +230,10 @@ class DatasetUpdate:
         """Whether nothing is to be done but to append a few files, which were not scanned."""
         added = self.found.added
         is_few = 0 < len(added) <= FEW and not self.before and not self._is_more_than_new
-        return is_few and not (self.request.scan(added).settled().part >= 0).any()
+        if not is_few:
+            return False
+        scan = self.request.scan(added, catalog=keeping(self.request.kept_catalog))
+        return not (scan.settled(self.listed).part >= 0).any()
 
     @property
     def _is_more_than_new(self) -> bool:
@@ -243,8 +253,12 @@ class DatasetUpdate:
             target=self.dataset.target,
             clock=self.clock,
             scanned_before=scanned_before,
+            about_to_commit=self.give_back,
         )
-        return made if isinstance(made, NotFlat) else self._with(report, made)
+        if isinstance(made, NotFlat):
+            return made
+        target = self.dataset.target
+        return self._with(report, made, replace(target, info=target.head.known().info))
 
     def _scan(self) -> tuple[int, tuple[FileHeldBack, ...]]:
         """Scan the candidates; return how many were scanned, and which are bad."""
@@ -293,7 +307,7 @@ class DatasetUpdate:
         report = self.report(held)
         request = self._ask_for(report, held)
         made = commit_change(request, lambda: change, self.starter, self.clock)
-        return self._with(report, made)
+        return self._with(report, made, look(self.call).target)
 
     def _plan(self, held: _Held) -> UpdateReport:
         executor = self._start(self.found.candidates)
@@ -315,11 +329,11 @@ class DatasetUpdate:
             snapshot_id = commit_held(self.dataset.target, held)
         return replace(report, snapshot_id=snapshot_id)
 
-    def _with(self, report: UpdateReport, made: BuildReport) -> UpdateReport:
-        """Return the report of an update with what was committed."""
+    def _with(self, report: UpdateReport, made: BuildReport, now: Target) -> UpdateReport:
+        """Return the report of an update with what was committed, given the dataset as it is."""
         tell_committed(made)
-        now = look(self.call).record.get("ends") or {}
-        return replace(report, **facts_of(made), ends=self._ends(now))
+        ends = (now.last_record() or {}).get("ends") or {}
+        return replace(report, **facts_of(made), ends=self._ends(ends))
 
     def _start(self, files: Sequence[SourceFile]) -> Executor:
         return self.starter.start(SourceFiles(files), self.call.storage)

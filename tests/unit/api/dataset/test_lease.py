@@ -3,14 +3,21 @@
 import json
 import threading
 import time
+from contextlib import contextmanager
+
+import pytest
 
 from icevirt.api import update
 from icevirt.api.update import hold_lease
+from icevirt.errors import StorageError
 from icevirt.storage.memory import MemoryStorage
 
 
-def held(storage, *, if_running="skip", seconds=60.0, branch="main"):
-    return hold_lease(storage, branch=branch, group="/", if_running=if_running, seconds=seconds)
+@contextmanager
+def held(storage, *, seconds=60.0, branch="main"):
+    """Yield who held the lease before, if anybody."""
+    with hold_lease(storage, branch=branch, group="/", seconds=seconds) as lease:
+        yield lease.find_other()
 
 
 def test_one_update_runs_and_others_are_reported_who_it_is():
@@ -30,7 +37,9 @@ def test_who_waits_goes_on_when_the_other_one_ends(monkeypatch):
     storage, order = MemoryStorage(), []
 
     def second():
-        with held(storage, if_running="wait"):
+        with hold_lease(storage, branch="main", group="/") as lease:
+            lease.wait()
+            assert not lease.find_other()  # any more
             order.append("second")
 
     with held(storage):
@@ -53,8 +62,9 @@ def test_a_lease_is_renewed_while_its_holder_lives_and_taken_over_when_it_was_ki
     storage.put(path, json.dumps(killed).encode())
     with held(storage) as other:
         assert other == "a host, process 1"
-    with held(storage, if_running="wait", seconds=0.2) as mine:
-        assert mine == ""
+    with hold_lease(storage, branch="main", group="/", seconds=0.2) as mine:
+        mine.wait()
+        assert json.loads(storage.get(path))["id"] != "x"
 
 
 def test_a_lease_that_says_nothing_usable_holds_up_nobody():
@@ -66,3 +76,27 @@ def test_a_lease_that_says_nothing_usable_holds_up_nobody():
         storage.put(path, body)
         with held(storage) as other:
             assert other == ""
+
+
+def test_a_lease_that_is_given_back_early_is_free_at_once():
+    storage = MemoryStorage()
+    with hold_lease(storage, branch="main", group="/") as lease:
+        assert not lease.find_other()
+        lease.give_back()
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            with held(storage) as other:
+                if not other:
+                    break
+        assert not other
+
+
+def test_who_cannot_ask_for_a_lease_says_why():
+    class Broken(MemoryStorage):
+        def get_versioned(self, path):
+            raise StorageError("no answer", do="Ask again.")
+
+    with hold_lease(Broken(), branch="main", group="/") as lease:
+        for ask in (lease.find_other, lease.wait):
+            with pytest.raises(StorageError, match="no answer"):
+                ask()

@@ -15,6 +15,7 @@ from icevirt.model import paths
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.contract import ByteSource, SidecarUse, prefetch, read_sparsely
 from icevirt.scan.elsewhere import Elsewhere
+from icevirt_scanners.context import LEAVE_OUT
 from icevirt_scanners.grib import by_eccodes
 from icevirt_scanners.grib.by_sidecar import read_by_sidecar
 from icevirt_scanners.grib.cube import Cube, make_cube
@@ -122,15 +123,21 @@ class DescribedFile:
         """Return the values of a field as ecCodes reads them.
 
         Raises:
-            UnsupportedError: ecCodes is not installed.
+            UnsupportedError: ecCodes is not installed, or does not know where they lie.
             ScanError: It cannot decode them.
         """
-        return by_eccodes.decode(
-            self.message(row, source),
-            int(self.fields.part[row]),
-            file=source.file.url,
-            number=int(self.fields.message[row]),
-        )
+        file, number = source.file.url, int(self.fields.message[row])
+        message, part = self.message(row, source), int(self.fields.part[row])
+        found = by_eccodes.decode(message, part, file=file, number=number)
+        points = int.from_bytes(self.fields.grids[self.fields.grid[row]][6:10], "big")
+        if len(found) != points:
+            raise UnsupportedError(
+                f"values of {len(found)} of {points} points, by a bitmap that ecCodes lacks",
+                do=LEAVE_OUT,
+                file=file,
+                message=number,
+            )
+        return found
 
 
 def describe_file(

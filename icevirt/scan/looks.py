@@ -31,8 +31,6 @@ _KINDS = (
     ),
     (b"BUFR", "BUFR", _LEAVE),
     (b"SIMPLE  =", "FITS", _LEAVE),
-    (b"II*\0", "TIFF", _LEAVE),
-    (b"MM\0*", "TIFF", _LEAVE),
     (b"\x1f\x8b", "gzip-compressed", _UNPACK),
     (b"BZh", "bzip2-compressed", _UNPACK),
     (b"\xfd7zXZ", "xz-compressed", _UNPACK),

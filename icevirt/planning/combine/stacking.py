@@ -7,7 +7,7 @@ repeated for each of the file's steps.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,7 @@ from icevirt.planning.combine.data_vars import (
     refuse_unknown_dimensions,
     refuse_unknown_names,
 )
+from icevirt.planning.reader_support import name_of
 from icevirt.planning.remedies import scan_fix
 from icevirt.planning.times.units import units_of
 
@@ -143,28 +144,52 @@ class _Lengths:
         )
 
 
-_SHAPELESS = frozenset({"bytes", "vlen-utf8", "vlen-bytes", "gribberish"})
+_SHAPELESS = frozenset({"bytes", "vlen-utf8", "vlen-bytes", "gribberish", "imagecodecs_floatpred"})
 """Codecs that give what they decode the shape of the chunk, whatever axes of length one that has.
 
-Of gribberish a test holds that against ecCodes, in icevirt and in the official client.
+Of gribberish and imagecodecs tests hold that against ecCodes and rasterio, in icevirt and in the
+official client.
 """
+_FROM_THE_END = ("imagecodecs_delta", "imagecodecs_floatpred")  # may count axes so
 
 
 def _add_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArraySchema:
-    first = schema.codecs[0] if schema.codecs else None
-    name = first.get("name") if isinstance(first, dict) else first
-    if name not in _SHAPELESS:
-        raise CombineError(
-            f"variable {path} uses the codec {name!r}, which cannot take another axis",
-            fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
-            variable=path,
-        )
     edges = schema.chunk_shape
     return replace(
         schema,
         dimension_names=(*names, *schema.dimension_names),
         chunk_shape=None if edges is None else (*[1] * len(names), *edges),
+        codecs=tuple(_move_axes(schema.codecs, len(names), path)),
     )
+
+
+def _move_axes(codecs: tuple[JSON, ...], more: int, path: str) -> Iterator[JSON]:
+    """Yield the codecs of chunks that have so many more axes, in front of the others."""
+    name = None
+    for at, codec in enumerate(codecs):
+        name, settings = name_of(codec), _settings_of(codec)
+        if name in _FROM_THE_END and settings.get("axis", -1) >= 0:
+            break
+        if name in _SHAPELESS:
+            yield from codecs[at:]
+            return
+        if name == "transpose":
+            order = [*range(more), *(each + more for each in settings["order"])]
+            yield {"name": name, "configuration": {"order": order}}
+        elif name in _FROM_THE_END:
+            yield codec
+        else:
+            break
+    raise CombineError(
+        f"variable {path} uses the codec {name!r}, which cannot take another axis",
+        fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
+        variable=path,
+    )
+
+
+def _settings_of(codec: JSON) -> Mapping[str, Any]:
+    found = codec.get("configuration") if isinstance(codec, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 class Declared:

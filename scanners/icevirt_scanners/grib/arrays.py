@@ -23,6 +23,7 @@ from icevirt_scanners.grib.cube import NUMBER, STEP, TIME, Cube, LevelAxis
 from icevirt_scanners.grib.described import GridOfFile
 from icevirt_scanners.grib.grids import DEGREES, Grid
 from icevirt_scanners.grib.variables import VariableKey
+from icevirt_scanners.stored import hold
 
 MAPPING = "spatial_ref"
 VALID_TIME = "valid_time"
@@ -230,29 +231,3 @@ def _locate(
     # files that describe their grid alike have the same places
     digest = hash_values(_FLOAT.name, shape, [name.encode(), place.section])
     return replace(array, beside=FactsBeside(digest=digest))
-
-
-def hold(
-    name: str, dimensions: tuple[str, ...], values: Any, attributes: Mapping[str, Any]
-) -> ScannedArray:
-    """Return an array that is stored as one chunk."""
-    held = np.ascontiguousarray(values).astype(np.asarray(values).dtype.newbyteorder("<"))
-    held = held.reshape(np.shape(values))
-    raw, dtype = held.tobytes(), held.dtype
-    more: dict[str, Any] = {}
-    if dimensions == (name,) or held.size == 1:
-        more = {"labels": raw, "labels_dtype": dtype.str}
-    return ScannedArray(
-        path=paths.join(paths.ROOT, name),
-        dimension_names=dimensions,
-        shape=held.shape,
-        chunk_shape=held.shape,
-        data_type=dtype.name,
-        codecs=(bytes_codec(dtype),),
-        fill_value="NaN" if dtype.kind == "f" else 0,
-        attributes=Attributes.of(attributes),
-        references=ChunkTable.of_inline(index=np.zeros((1, held.ndim), np.int64), chunks=[raw]),
-        whole=True,
-        digest=hash_values(dtype.name, held.shape, [raw]),
-        **more,
-    )

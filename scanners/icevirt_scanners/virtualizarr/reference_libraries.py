@@ -9,8 +9,6 @@ beside the array say that its points are.
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +22,8 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.registry import HEAD, is_recognized, oracle_for
 from icevirt.scan.values import read
+from icevirt_scanners.tiff.directories import MAGICS
+from icevirt_scanners.tiff.reference import open_image, read_page
 from icevirt_scanners.virtualizarr.messages import (
     AXES,
     GribField,
@@ -34,7 +34,6 @@ from icevirt_scanners.virtualizarr.messages import (
 
 type Box = tuple[slice, ...]
 
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _SECONDS = "seconds since 1970-01-01 00:00:00"
 
 
@@ -57,7 +56,7 @@ def read_values(
     head = source.read(0, HEAD)
     if b"GRIB" in head:
         return _Messages(source, describe()).read(path, region)
-    if head.startswith(_TIFF):
+    if head.startswith(MAGICS):
         return _read_tiff(source, path, region)
     if is_recognized(source):
         return oracle_for(source).read_values(source, path, region)
@@ -172,40 +171,13 @@ def _inside(array: ScannedArray, region: Box) -> Iterator[ChunkTable]:
         yield table.take(np.array([row]))
 
 
-class _SourceFile(io.RawIOBase):
-    """A file to which a library seeks and of which it reads."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._source, self._at = source, 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        begin = {io.SEEK_CUR: self._at, io.SEEK_END: self._source.file.size}.get(whence, 0)
-        self._at = begin + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        found = self._source.read(self._at, min(len(buffer), self._source.file.size - self._at))
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
-
-
 def _read_tiff(source: ByteSource, path: str, region: Box) -> NDArray[Any]:
     """Return values as tifffile reads them, or rasterio where tifffile does not."""
     name = paths.name(path)
     if not name.isdecimal():
         raise UnsupportedError("it is not named by the number of an image")
     values, why = None, []
-    for library, read_image in (("tifffile", _by_tifffile), ("rasterio", _by_rasterio)):
+    for library, read_image in (("tifffile", read_page), ("rasterio", _by_rasterio)):
         try:
             values = read_image(source, int(name))
             break
@@ -223,26 +195,10 @@ def _read_tiff(source: ByteSource, path: str, region: Box) -> NDArray[Any]:
     return values[region]
 
 
-def _by_tifffile(source: ByteSource, number: int) -> NDArray[Any]:
-    import tifffile
-
-    opened: Any = _SourceFile(source)
-    with tifffile.TiffFile(opened) as file:
-        values: NDArray[Any] = file.pages[number].asarray()
-        return values
-
-
 def _by_rasterio(source: ByteSource, number: int) -> NDArray[Any]:
-    import rasterio
-    from rasterio.errors import NotGeoreferencedWarning
-    from rasterio.io import MemoryFile
-
-    with warnings.catch_warnings(), MemoryFile(source.read(0, source.file.size)) as file:
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)
-        # GDAL counts the images of a file from 1
-        with rasterio.open(f"GTIFF_DIR:{number + 1}:{file.name}") as image:
-            values: NDArray[Any] = image.read()
-            is_by_pixel = image.profile.get("interleave") == "pixel"
+    with open_image(source, number) as image:
+        values: NDArray[Any] = image.read()
+        is_by_pixel = image.profile.get("interleave") == "pixel"
     if len(values) > 1:
         return np.moveaxis(values, 0, -1) if is_by_pixel else values
     (only,) = values

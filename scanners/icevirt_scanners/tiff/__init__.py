@@ -1,0 +1,1 @@
+"""Scan TIFF, GeoTIFF and COG: images become arrays as rioxarray shows them."""

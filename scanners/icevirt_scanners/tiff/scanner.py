@@ -1,0 +1,263 @@
+"""Scan TIFF: strips and tiles become chunks of a variable ``band_data`` (band, y, x).
+
+That is what rioxarray shows of a file. Overviews are groups of the same names. `read_values` reads
+with rasterio or tifffile for verification; it shares with the scan which directory is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.archive.schema import ScannedGroup
+from icevirt.errors import ScanError
+from icevirt.model import paths
+from icevirt.model.attributes import FILL, Attributes
+from icevirt.model.chunks import Locations
+from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt_scanners.context import ScanContext, no_such_group
+from icevirt_scanners.encoding import spell
+from icevirt_scanners.given import with_facts
+from icevirt_scanners.stored import hold
+from icevirt_scanners.tiff import reference
+from icevirt_scanners.tiff.attributes import describe, nodata_of
+from icevirt_scanners.tiff.codecs import codecs_of
+from icevirt_scanners.tiff.directories import MAGICS, Directory, TiffDamageError, TiffFile
+from icevirt_scanners.tiff.geokeys import GeoKeys, describe_system, has_system
+from icevirt_scanners.tiff.images import UnreadImageError, describe_image
+from icevirt_scanners.tiff.pages import Page, arrange
+from icevirt_scanners.tiff.places import Transform, find_transform
+from icevirt_scanners.tiff.references import refer
+
+VARIABLE, MAPPING = "band_data", "spatial_ref"
+_DIMENSIONS = ("band", "y", "x")
+
+
+class _OwnBytes:
+    """Reads the chunks of the scanned file itself."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+
+    def readable(self, locations: Locations) -> bool:
+        """Say that they are."""
+        del locations
+        return True
+
+    def read(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of a chunk."""
+        del url
+        return self._source.read(offset, length)
+
+
+def _variable(
+    path: str, directory: Directory, keys: GeoKeys, beside: tuple[str, ...], context: ScanContext
+) -> ScannedArray:
+    """Return the variable of an image.
+
+    Raises:
+        UnsupportedError: It is not one that readers of zarr decode.
+    """
+    try:
+        image = describe_image(directory)
+        codecs = codecs_of(image)
+        chunk, table = refer(path, image, directory, context)
+    except UnreadImageError as error:
+        raise context.refusal(
+            path, "an image that readers of zarr cannot decode", cause=str(error)
+        ) from error
+    warn = partial(context.warn, path)
+    shown = describe(directory, image, keys, warn)
+    missing = nodata_of(directory, image, warn)
+    if missing is not None:
+        shown[FILL] = missing
+    shown["coordinates"] = " ".join(beside)
+    if MAPPING in beside:
+        shown["grid_mapping"] = MAPPING
+    fill = image.dtype.type(0) if missing is None else missing
+    array = ScannedArray(
+        path=path,
+        dimension_names=_DIMENSIONS,
+        shape=image.shape,
+        chunk_shape=chunk,
+        data_type=image.dtype.name,
+        codecs=codecs,
+        fill_value=spell(fill, image.dtype),
+        attributes=Attributes.of({name: each for name, each in shown.items() if each != ""}),
+        references=table,
+    )
+    return with_facts(array, image.dtype, context, _OwnBytes(context.source))
+
+
+def _arrays(
+    page: Page, group: str, directory: Directory, context: ScanContext
+) -> Iterator[ScannedArray]:
+    """Yield the arrays of one level of a page: its variable, and where its pixels are."""
+    full, own = describe_lengths(page.image), describe_lengths(directory)
+    keys = GeoKeys.of(page.image)
+    transform, why = find_transform(page.image, keys)
+    if transform is not None and directory is not page.image:
+        transform = transform.scale(full[2] / own[2], full[1] / own[1])
+    mapping = _mapping(paths.join(group, MAPPING), keys, transform, context)
+    path = paths.join(group, VARIABLE)
+    if context.wants(path):
+        beside = (MAPPING,) if mapping is not None else ()
+        make = partial(_variable, path, directory, keys, beside, context)
+        if (array := context.represent(path, make)) is not None:
+            yield array
+    for name, values in _coordinates(group, own, transform, why, context).items():
+        yield hold(paths.join(group, name), (name,), values, _CF.get(name, {}))
+    if mapping is not None and context.wants(paths.join(group, MAPPING)):
+        yield hold(paths.join(group, MAPPING), (), np.int64(0), mapping)
+
+
+_CF: Mapping[str, Mapping[str, Any]] = {
+    "x": {"axis": "X"},
+    "y": {"axis": "Y"},
+}
+
+
+def describe_lengths(directory: Directory) -> tuple[int, int, int]:
+    """Return bands, rows and columns of a directory, whatever else its image is."""
+    samples, height, width = (directory.integer(tag, 1) for tag in (277, 257, 256))
+    if min(samples, height, width) < 1:
+        raise TiffDamageError(f"an image of {width} × {height} pixels with {samples} samples")
+    return samples, height, width
+
+
+def _coordinates(
+    group: str,
+    lengths: tuple[int, int, int],
+    transform: Transform | None,
+    why: str,
+    context: ScanContext,
+) -> dict[str, NDArray[Any]]:
+    """Return the coordinates that are wanted: band, and y and x where they are known."""
+    bands, height, width = lengths
+    if transform is not None and not transform.is_rectilinear:
+        why = "its rows and columns are turned against x and y"
+    wanted = [name for name in _DIMENSIONS if context.wants(paths.join(group, name))]
+    if why:
+        wanted = [name for name in wanted if name == "band"]
+        context.tell(group, "no-coordinates", f"its pixels have no x and y: {why}")
+    found: dict[str, NDArray[Any]] = {}
+    for name in wanted:
+        length = dict(zip(_DIMENSIONS, lengths, strict=True))[name]
+        context.budget.spend(8 * length, variable=paths.join(group, name), cause="stored whole")
+    if "band" in wanted:
+        found["band"] = np.arange(1, bands + 1)
+    if transform is not None and not why:
+        y, x = transform.coordinates(height, width)
+        found |= {name: each for name, each in (("y", y), ("x", x)) if name in wanted}
+    return found
+
+
+def _mapping(
+    path: str, keys: GeoKeys, transform: Transform | None, context: ScanContext
+) -> dict[str, Any] | None:
+    """Return the attributes of the grid mapping of an image; None if it has none."""
+    if not has_system(keys) and transform is None:
+        return None
+    shown: dict[str, Any] = {}
+    if has_system(keys):
+        try:
+            if not keys.epsg:
+                raise ValueError("it has no EPSG code")  # noqa: TRY301
+            shown = dict(describe_system(keys.epsg))
+        except ImportError as error:
+            raise context.refusal(
+                path,
+                "the reference system of an image is named with the package pyproj",
+                do="Install it (pip install pyproj), or leave it out with drop_variables.",
+                cause=str(error),
+            ) from error
+        except ValueError as error:
+            text = f"the reference system of the file is left out: {error}"
+            context.warn(path, "system-left-out", text)
+    if transform is not None:
+        shown["GeoTransform"] = transform.text
+    return shown
+
+
+class TiffScanner:
+    """Describes TIFF, GeoTIFF and COG."""
+
+    name = "tiff"
+    version = "1"
+
+    def accepts(self, head: bytes) -> bool:
+        """Look for the signature of classic TIFF or BigTIFF."""
+        return head[:4] in MAGICS
+
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
+        """Describe the file.
+
+        Raises:
+            ScanError: It is damaged, or has no such group.
+            UnsupportedError: Something in it has no exact representation.
+        """
+        try:
+            return self._scan(source, ScanContext.of(source, options))
+        except TiffDamageError as error:
+            raise _damaged(source, error) from error
+
+    def _scan(self, source: ByteSource, context: ScanContext) -> ScannedFile:
+        pages = arrange(TiffFile.open(source).directories())
+        groups = {group: (page, one) for page in pages for group, one in page.levels()}
+        top = paths.canonical(context.options.group)
+        if top not in groups:
+            raise no_such_group(source.file.url, top, list(groups))
+        kept = {group: held for group, held in groups.items() if _is_below(group, top)}
+        arrays: list[ScannedArray] = []
+        found: list[ScannedGroup] = []
+        for group, (page, directory) in kept.items():
+            name = _under(group, top)
+            found.append(ScannedGroup(path=name))
+            arrays += _arrays(page, name, directory, context)
+        return context.describe(self, tuple(found), arrays)
+
+    def read_values(self, source: ByteSource, path: str, region: tuple[slice, ...]) -> NDArray[Any]:
+        """Return the values of a variable in a box, see `icevirt.scan.contract.Oracle`."""
+        group, name = paths.parent(path), paths.name(path)
+        try:
+            pages = arrange(TiffFile.open(source).directories())
+            levels = {group: one for page in pages for group, one in page.levels()}
+            if name == VARIABLE and group in levels:
+                return reference.read_image(source, levels[group], region)
+        except TiffDamageError as error:
+            raise _damaged(source, error) from error
+        options = replace(ScannerOptions(), drop_variables=(VARIABLE,))
+        for array in self.scan(source, options).arrays:
+            if array.path == path:
+                held = array.references.inline.tobytes()
+                values = np.frombuffer(held, str(array.data_type)).reshape(array.shape)
+                return values[region]
+        raise ScanError(
+            "the file has no such variable",
+            do="Check its name.",
+            file=source.file.url,
+            variable=path,
+        )
+
+
+def _is_below(group: str, top: str) -> bool:
+    return top in (paths.ROOT, group) or group.startswith(top + "/")
+
+
+def _under(group: str, top: str) -> str:
+    return paths.canonical(group.removeprefix(top.rstrip("/")))
+
+
+def _damaged(source: ByteSource, error: TiffDamageError) -> ScanError:
+    return ScanError(
+        "a damaged TIFF file",
+        do="Fetch it again, or leave it out.",
+        file=source.file.url,
+        cause=str(error),
+    )

@@ -50,7 +50,8 @@ from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.objects.answers import GONE
 from icevirt.objects.source_access import SourceAccess, grant_access
-from icevirt.objects.source_lists.listing import directory_of, find_changes, list_sources
+from icevirt.objects.source_lists.listing import find_changes, list_sources
+from icevirt.objects.source_lists.names import directory_of
 from icevirt.planning.containers import Relocation
 from icevirt.planning.records import RELOCATED
 from icevirt.repo.made_here import identify, is_remembered, read_places, remember, remember_places

@@ -21,11 +21,8 @@ from icevirt.api.trust.readable_places import ReadablePlaces, place_of, source_u
 from icevirt.archive.sources import SourceFile, SourceFiles
 from icevirt.errors import InvalidInputError, NotFoundError, NothingListedError
 from icevirt.objects.answers import GONE
-from icevirt.objects.source_lists.listing import (
-    find_changes,
-    is_since,
-    list_sources,
-)
+from icevirt.objects.source_lists.listing import find_changes, list_sources
+from icevirt.objects.source_lists.names import is_since
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.scan.options import bad_files_allowed

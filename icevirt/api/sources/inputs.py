@@ -28,7 +28,8 @@ from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key
 from icevirt.objects.source_access import carrying
 from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow, rows_of_items
-from icevirt.objects.source_lists.listing import SUFFIXES, find_changes, list_sources
+from icevirt.objects.source_lists.listing import find_changes, list_sources
+from icevirt.objects.source_lists.names import SUFFIXES
 from icevirt.objects.source_lists.rows import Row, bad_row, is_spark_frame, rows_of_spark
 from icevirt.planning.containers import directories_of
 from icevirt.threads import Threads

@@ -24,7 +24,8 @@ from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
 from icevirt.objects.source_access import carrying, in_force
-from icevirt.objects.source_lists.listing import list_sources, remote_files
+from icevirt.objects.source_lists.listing import list_sources
+from icevirt.objects.source_lists.remote_listing import remote_files
 from icevirt.planning.containers import containers_for
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.threads import Threads

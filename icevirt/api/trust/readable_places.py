@@ -32,7 +32,7 @@ from icevirt.errors import FormatError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.objects.authorize import Prefix, object_key
 from icevirt.objects.source_access import SourceAccess
-from icevirt.objects.source_lists.listing import directory_of
+from icevirt.objects.source_lists.names import directory_of
 from icevirt.planning.containers import containers_for
 from icevirt.planning.remedies import list_names, of_arguments
 from icevirt.redaction import without_secrets

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from icevirt.connect.urls import as_local_path, file_url, is_url, spell
-from icevirt.objects.source_lists.listing import SUFFIXES
+from icevirt.objects.source_lists.names import SUFFIXES
 from icevirt.objects.source_lists.rows import Row, bad_row, row
 
 _TYPES = ("netcdf", "hdf", "x-hdf5")

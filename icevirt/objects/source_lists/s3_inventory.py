@@ -17,7 +17,7 @@ from pyarrow import orc
 from icevirt.connect.urls import as_local_path, is_url
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.opening import open_source
-from icevirt.objects.source_lists.listing import SUFFIXES
+from icevirt.objects.source_lists.names import SUFFIXES
 from icevirt.objects.source_lists.rows import Row, bad_row, plain_values, row
 
 _SAFE = "/!$&'()*+,;=:@[]|~"

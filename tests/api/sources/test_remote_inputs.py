@@ -134,7 +134,7 @@ def test_lists_lie_in_buckets_too(bucket):
 
 @pytest.mark.parametrize("most", [2000, 1], ids=["a listing a branch", "one listing"])
 def test_large_folders_are_listed_side_by_side(bucket, monkeypatch, most):
-    from icevirt.objects.source_lists import listing
+    from icevirt.objects.source_lists import remote_listing
     from icevirt.objects.source_lists.listing import list_sources
 
     store = bucket.direct.store()
@@ -143,8 +143,8 @@ def test_large_folders_are_listed_side_by_side(bucket, monkeypatch, most):
     url = f"{bucket.place.url}/in"
     expected = list_sources(url)
     assert len(expected) == 4
-    monkeypatch.setattr(listing, "_FEW", 1)
-    monkeypatch.setattr(listing, "_MOST", most)
+    monkeypatch.setattr(remote_listing, "_FEW", 1)
+    monkeypatch.setattr(remote_listing, "_MOST", most)
     bucket.rules.requests.clear()
     assert list_sources(url) == expected
     listings = [each for each in bucket.rules.requests if "list-type=2" in each.target]

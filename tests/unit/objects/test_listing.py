@@ -9,7 +9,8 @@ import pytest
 
 from icevirt.connect.urls import file_url, local_path, natural
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
-from icevirt.objects.source_lists.listing import find_changes, list_sources, name_before
+from icevirt.objects.source_lists.listing import find_changes, list_sources
+from icevirt.objects.source_lists.remote_listing import name_before
 
 
 def made(folder, *names):

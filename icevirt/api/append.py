@@ -63,7 +63,7 @@ from icevirt.api.trust.readable_places import (
     places_named,
     remember_named,
 )
-from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
+from icevirt.archive.reports.build import GROWN, AppendReport, BuildReport, Progress
 from icevirt.archive.sources import SourceFile
 from icevirt.errors import (
     AlreadyExistsError,
@@ -418,9 +418,11 @@ def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on
     places.refuse_others(dataset.listing.files, repo=call.storage.url, what="append")
     what = [f"append {plural(len(found.added), 'file')}"] if found.added else []
     what += [f"replace {plural(len(found.corrected), 'file')}"] if found.corrected else []
+    grown = frozenset({GROWN} if found.corrected else ())
     message = request.commit.message
     message = ", ".join(what).capitalize() if message is None else message
-    request = replace(request, commit=replace(request.commit, message=message))
+    commit = replace(request.commit, message=message)
+    request = replace(request, commit=commit, expected=request.expected | grown)
     looks = chain([found], (call.compare(inputs, dataset)[0] for _ in count()))
 
     def change() -> DatasetChange:

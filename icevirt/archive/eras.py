@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from icevirt.archive.sources import name_of_url
 from icevirt.errors import Fix, IcevirtError
 from icevirt.escaping import Pictured, escape_line
 
@@ -115,6 +116,6 @@ class Eras(Pictured):
     as_one: bool = True  # whether the engine can show them as one dataset
 
     def __repr__(self) -> str:
-        begins = [f"{era.name} at {era.first.rsplit('/', 1)[-1]}" for era in self.eras[:3]]
+        begins = [f"{era.name} at {name_of_url(era.first)}" for era in self.eras[:3]]
         more = ", ..." if self.count > len(begins) else ""
         return escape_line(f"<{self.count} eras: {', '.join(begins)}{more}>")

@@ -20,6 +20,17 @@ LISTING = "listing:"
 """With what the etag of a file begins that is a store of objects: the digest of their listing."""
 
 
+def source_of_url(url: str) -> str:
+    """Return what a person calls the source of a URL: a store is its folder, not its document."""
+    folder, _, name = url.rpartition("/")
+    return folder if name in STORES else url
+
+
+def name_of_url(url: str) -> str:
+    """Return the name of a file or store."""
+    return source_of_url(url).rpartition("/")[2]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
     """A file as it was when it was listed or scanned; the checksum goes into every reference."""

@@ -28,7 +28,7 @@ from icevirt.archive.facts import (
 from icevirt.archive.kinds import EvenRuns, KindColumn, RunColumn, narrow, spread
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.schema import ScannedGroup
-from icevirt.archive.sources import SourceFiles
+from icevirt.archive.sources import SourceFiles, name_of_url
 from icevirt.catalog.arrow_columns import (
     Codes,
     GrowingColumns,
@@ -203,7 +203,7 @@ class _GatheredFacts:
     def _list_findings(self, files: int) -> Iterator[str]:
         """Yield the findings by their first files, with the number of files that have each."""
         for text, (place, number) in sorted(self._findings.items(), key=lambda item: item[1]):
-            name = without_secrets(self._sources.urls[place]).rpartition("/")[2]
+            name = name_of_url(without_secrets(self._sources.urls[place]))
             some = f" ({number:,} of {plural(files, 'file')}, first {name})"
             yield f"{text}{some if number < files else ' (all files)' if files > 1 else ''}"
 

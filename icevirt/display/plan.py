@@ -17,6 +17,7 @@ from icevirt.archive.reports.build import (
     PlanDifference,
     ReadCost,
 )
+from icevirt.archive.sources import name_of_url
 from icevirt.display.blocks import (
     Facts,
     bytes_of,
@@ -175,7 +176,7 @@ def eras(found: Eras) -> RenderableType:
             (f"in {era.runs} pieces" if era.runs > 1 else ""),
         )
         ends = (
-            f"{_name(url)} ({label})" if label else _name(url)
+            f"{name_of_url(url)} ({label})" if label else name_of_url(url)
             for url, label in ((era.first, era.first_label), (era.last, era.last_label))
         )
         row = f"{era.files:,}", *ends, ", ".join(filter(None, differs))
@@ -210,13 +211,13 @@ def _runs_apart(found: Eras) -> Iterator[str]:
 
 def _files(run: Run) -> str:
     if run.files == 1:
-        return _name(run.first)
-    return f"{_name(run.first)} to {_name(run.last)}, {count(run.files, 'file')},"
+        return name_of_url(run.first)
+    return f"{name_of_url(run.first)} to {name_of_url(run.last)}, {count(run.files, 'file')},"
 
 
 def _absences(found: Eras) -> Iterator[str]:
     for absence in found.absences[:SHOWN]:
-        names = ", ".join(map(_name, absence.examples))
+        names = ", ".join(map(name_of_url, absence.examples))
         more = absence.places - len(absence.examples)
         yield (
             f"{absence.variable} is not in {count(absence.places, 'place')} of era_{absence.era}:"
@@ -230,7 +231,3 @@ def choice(known: Choice) -> str:
     by = "; packing again could change values by up to"
     error = f"{by} {known.max_error:g}" if known.max_error else ""
     return write_remedy(known.option, f"  {known.does}{stored}{error}")
-
-
-def _name(url: str) -> str:
-    return url.rsplit("/", 1)[-1]

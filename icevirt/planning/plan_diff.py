@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from icevirt.archive.plan import ArrayMode, BuildPlan
-from icevirt.archive.reports.build import OTHERS, PlanChange
+from icevirt.archive.reports.build import GROWN, OTHERS, PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
+from icevirt.model import paths
 from icevirt.model.attributes import read_dtypes, restore
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.normal_form import differences
@@ -30,6 +31,16 @@ from icevirt.versioning.merge.kept_nodes import Loss
 _SHOWN = 10  # variables in a line
 _OF_TIMES = ("data_type", "fill_value", "units", "dtype", "_FillValue", "missing_value")
 """What may differ of times and durations that mean the same."""
+
+
+class _Length(NamedTuple):
+    """How long an axis of an array was, and is."""
+
+    path: str
+    axis: int
+    name: str
+    before: int
+    after: int
 
 
 type Edits = tuple[FileEdit, str]
@@ -55,6 +66,7 @@ def plan_changes(
     old = {path: json.loads(raw) for path, raw in last.items()}
     new = {array.path: array for array in plan.arrays}
     steps: dict[str, dict[tuple[int, int], list[str]]] = {}
+    longer: list[_Length] = []
     changes = []
     if gone := [path for path in old if path not in new]:
         text = f"{_count(gone)} vanished: {list_names(gone, _SHOWN)}"
@@ -77,8 +89,9 @@ def plan_changes(
             stored = of_files and not array.schema.whole
             is_time = path in times and not _is_corrected(array.source_path, edits)
             changes += _of_array(path, old[path], now, stored=stored, is_time=is_time)
-            changes += _lengths(path, old[path], now, plan.concat_dim, steps)
+            longer += _lengths(path, old[path], now, plan.concat_dim, steps)
     changes += _steps(steps)
+    changes += _growth(longer, times)
     if 0 < len(plan.files) < files:
         changes.append(PlanChange(what=f"files {files:,} → {len(plan.files):,}", stops=False))
     return changes
@@ -186,7 +199,7 @@ def _lengths(
     new: Mapping[str, Any],
     along: Collection[str],
     steps: dict[str, dict[tuple[int, int], list[str]]],
-) -> Iterator[PlanChange]:
+) -> Iterator[_Length]:
     """Yield lengths of dimensions that differ; those along which files lie are gathered."""
     was, now = old["shape"], new["shape"]
     names = new.get("dimension_names") or [None] * len(now)
@@ -199,7 +212,24 @@ def _lengths(
         if name in along:
             steps.setdefault(name, {}).setdefault((before, after), []).append(path)
         else:
-            yield _change(path, f"length along {name}", before, after, stops=True)
+            yield _Length(path, axis, name, before, after)
+
+
+def _growth(lengths: Sequence[_Length], times: Collection[str]) -> Iterator[PlanChange]:
+    """Yield lengths that differ though no files lie along their dimension.
+
+    If times became more, and nothing else became longer or shorter, the files grew at their end, as
+    a store does to which a program appends.
+    """
+    is_growth = len({each.name for each in lengths}) == 1 and all(
+        each.axis == 0
+        and each.after > each.before
+        and any(f"{above.rstrip('/')}/{each.name}" in times for above in paths.ancestors(each.path))
+        for each in lengths
+    )
+    for each in lengths:
+        found = _change(each.path, f"length along {each.name}", each.before, each.after, stops=True)
+        yield replace(found, kind=GROWN if is_growth else "")
 
 
 def _steps(steps: Mapping[str, Mapping[tuple[int, int], list[str]]]) -> Iterator[PlanChange]:

@@ -25,7 +25,7 @@ from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, Progress, reason_of
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.sources import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles, name_of_url
 from icevirt.catalog import parts
 from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
@@ -404,7 +404,7 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
 
 def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     first = change(reason_of(bad[0].error, bad[0].url), lambda text: text.removesuffix("."))
-    files = list_names([file.url.rpartition("/")[2] for file in bad], _NAMED)
+    files = list_names([name_of_url(file.url) for file in bad], _NAMED)
     fixes: list[Fix] = []
     which = ":" if len(bad) == 1 else "; the first:"
     do = "Check that these are the files you meant."

@@ -21,7 +21,7 @@ from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.reports.upkeep import FileHeldBack
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.sources import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles, name_of_url
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget
 from icevirt.catalog.parquet import read_table
@@ -235,7 +235,7 @@ class _MisfitSearch:
         if len({each.code for each in ends if each is not None}) > 1:
             return self.add(some)
         first = ends[0] or refused
-        name = some[0].url.rpartition("/")[2]
+        name = name_of_url(some[0].url)
         same = f"has the same variables as {name}, which is refused: {first.what}"
         self.held.append(file_held_back(some[0], first.code, first.what))
         self.held += [file_held_back(each, first.code, same) for each in some[1:]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any
 
 from icevirt.amounts import plural
@@ -47,15 +48,16 @@ from icevirt.api.dataset.writing import commit_held
 from icevirt.api.events import Clock, tell_committed
 from icevirt.api.finish import SnapshotVerification
 from icevirt.api.trust.readable_places import remark_on_elsewhere
-from icevirt.archive.reports.build import OTHERS, BuildReport
+from icevirt.archive.reports.build import GROWN, OTHERS, BuildReport
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
-from icevirt.archive.sources import SourceFile, SourceFiles
+from icevirt.archive.sources import SourceFile, SourceFiles, source_of_url
 from icevirt.catalog.lookup import CatalogTables, known_tables, list_tables
 from icevirt.errors import IcevirtError, InvalidInputError, PlanChangedError, ScanError
 from icevirt.execution.executor import Executor
 from icevirt.model.json import JSON
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.remedies import of_arguments
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.repo.kept_objects import keeping
 from icevirt.repo.made_here import identify
 from icevirt.threads import Threads
@@ -139,6 +141,7 @@ class DatasetUpdate:
                 ({"steps"} if removed or call.rules else set())
                 | ({OTHERS} if call.drop_others else set())
                 | ({"fill value"} if absent or dataset.absent else set())
+                | ({GROWN} if corrected else set())
             ),
         )
         return cls(
@@ -437,6 +440,17 @@ class DatasetUpdate:
             if self.relisted.elsewhere:
                 same = "nothing was committed: the files that were looked at are as they were"
             yield "the dataset stays as it was; files are held back" if held else same
+        if changing := [each.url for each in held if each.code == PlanChangedError.code]:
+            name, options = source_of_url(changing[0]), "--on-changed replace --allow-changes"
+            chosen = 'on_changed="replace", commit_options={"allow_changes": True}'
+            yield write_remedy(
+                "what the dataset holds is not changed so much unasked; to replace it, where older"
+                " snapshots keep it: ",
+                write_code(
+                    f"icevirt.append({name!r}, repo, {chosen})",
+                    f"icevirt append {quote(name)} REPO {options}",
+                ),
+            )
         if waiting := self.found.waiting:
             yield f"{plural(len(waiting), 'file')} may still be written: the next update takes them"
         if self.relisted.unlisted:

@@ -538,6 +538,9 @@ class AxisSummary:
 OTHERS = "work of others"
 """The kind of a change that undoes what another commit than that of a build did."""
 
+GROWN = "grown"
+"""The kind of a change that makes arrays longer along time, because their files became longer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
@@ -545,7 +548,8 @@ class PlanChange:
 
     what: str  # in words, like "/tos: data type int16 → float32"
     stops: bool  # something is lost, or reads as other values: a person must confirm it
-    kind: str = ""  # "steps" of a concatenated dimension, the "fill value" of missing ones, OTHERS
+    kind: str = ""  # "steps" of a concatenated dimension, the "fill value" of missing ones, OTHERS,
+    # GROWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

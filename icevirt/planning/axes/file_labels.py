@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.sources import STORES
+from icevirt.archive.sources import STORES, source_of_url
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.dates import (
@@ -269,7 +269,7 @@ def readable_paths(urls: Sequence[str] | Strings) -> Strings | Sequence[str]:
     """
     column = urls if isinstance(urls, Strings) else Strings.of(urls)
     if any(column[row].endswith(_STORES) for row in range(min(len(column), 1))):
-        column = Strings.of([_without_document(url) for url in column])
+        column = Strings.of([source_of_url(url) for url in column])
     if not np.isin(column.data, np.frombuffer(b"%?#", np.uint8)).any():
         return column
     schemes = ("file://", "http://", "https://")
@@ -277,10 +277,6 @@ def readable_paths(urls: Sequence[str] | Strings) -> Strings | Sequence[str]:
 
 
 _STORES = tuple(f"/{name}" for name in STORES)
-
-
-def _without_document(url: str) -> str:
-    return url.rpartition("/")[0] if url.endswith(_STORES) else url
 
 
 # -- dates in regular expressions ----------------------------------------------------------------

@@ -8,7 +8,7 @@ import xarray as xr
 import zarr
 
 import icevirt
-from icevirt.errors import StaleReferenceError
+from icevirt.errors import CombineError, StaleReferenceError
 from scanners.zarr.zarr_stores import write_month
 
 
@@ -78,3 +78,56 @@ def test_labels_come_from_the_names_of_stores(tmp_path):
     dataset = found(tmp_path / "repo")
     assert dataset["member"].values.tolist() == [1, 2]
     np.testing.assert_array_equal(dataset["t"].values[:, 0], [1, 2])
+
+
+def write_days(path, first, last, **how):
+    days = np.arange(first, last)
+    data = (("time", "x"), np.arange(4.0 * first, 4.0 * last, dtype="f4").reshape(-1, 4))
+    dataset = xr.Dataset({"t": data}, {"time": ("time", days, {"units": "days since 2000-01-01"})})
+    dataset.to_zarr(path, consolidated=False, **how)
+
+
+CHUNKS = {"t": {"chunks": (5, 4)}, "time": {"chunks": (100,)}}
+
+
+@pytest.mark.parametrize("call", ["update", "append"])
+def test_a_store_that_grew_along_time_is_a_dataset_that_grew(call, tmp_path):
+    store, repo, how = tmp_path / "a.zarr", tmp_path / "repo", {"executor": "in-process"}
+    write_days(store, 0, 10, encoding=CHUNKS)
+    icevirt.build(str(store), repo, **how)
+    for first, last in ((10, 15), (15, 17)):  # whole chunks, and a part of one
+        write_days(store, first, last, append_dim="time")
+        if call == "update":
+            assert icevirt.update(repo, **how).files_corrected == 1
+        else:
+            icevirt.append(str(store), repo, on_changed="replace", **how)
+        with xr.open_zarr(store, consolidated=False) as whole:
+            xr.testing.assert_identical(found(repo), whole.load())
+
+
+def test_a_store_on_another_grid_is_held_back_with_the_command_that_takes_it(tmp_path):
+    store, repo, how = tmp_path / "a.zarr", tmp_path / "repo", {"executor": "in-process"}
+    write_days(store, 0, 10, encoding=CHUNKS)
+    icevirt.build(str(store), repo, **how)
+    wide = xr.Dataset({"t": (("time", "x"), np.ones((12, 8), "f4"))}, {"time": np.arange(12)})
+    wide["time"].attrs["units"] = "days since 2000-01-01"
+    wide.to_zarr(store, mode="w", consolidated=False)
+    report = icevirt.update(repo, **how)
+    assert [each.code for each in report.held] == ["plan-changed"]
+    (command,) = [note.rpartition(": icevirt.")[2] for note in report.findings if "asked" in note]
+    eval(f"icevirt.{command}", {"icevirt": icevirt, "repo": repo})
+    with xr.open_zarr(store, consolidated=False) as whole:
+        xr.testing.assert_identical(found(repo), whole.load())
+
+
+def test_eras_of_stores_are_called_by_the_names_of_stores(tmp_path):
+    for number, dtype in enumerate(("f4", "i4")):
+        days = xr.Dataset(
+            {"t": ("time", np.ones(2, dtype))}, {"time": [2 * number, 2 * number + 1]}
+        )
+        days["time"].attrs["units"] = "days since 2000-01-01"
+        days.to_zarr(tmp_path / f"day{number}.zarr", consolidated=False)
+    with pytest.raises(CombineError, match=r"era_0 at day0\.zarr, era_1 at day1\.zarr"):
+        icevirt.build(
+            f"{tmp_path}/*.zarr", tmp_path / "repo", concat_dim="time", executor="in-process"
+        )

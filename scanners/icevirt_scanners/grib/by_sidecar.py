@@ -10,7 +10,7 @@ the first file, all headers are read, and so they are where bytes between messag
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.grib.headers import read_number
+from icevirt_scanners.grib.known_heads import KnownHeads
 from icevirt_scanners.grib.products import (
     FACTS,
     OF_RUNS,
@@ -27,7 +28,14 @@ from icevirt_scanners.grib.products import (
     Products,
     read_products,
 )
-from icevirt_scanners.grib.sections import GAP, MAGIC, Fields, NoMessageError, read_messages
+from icevirt_scanners.grib.sections import (
+    GAP,
+    MAGIC,
+    Fields,
+    KeptHeads,
+    NoMessageError,
+    read_messages,
+)
 from icevirt_scanners.grib.sidecars import Sidecar, SidecarError
 from icevirt_scanners.grib.variables import ReadFields, are_called_alike, find_variables
 
@@ -45,9 +53,10 @@ class _Known:
     is_window: NDArray[np.bool_]  # (n,)
     unit: NDArray[np.int64]  # (n,) seconds of the unit of the beginning; 0: a sidecar cannot say it
     length_unit: NDArray[np.int64]  # (n,) and of the length of a window, 1 where there is none
+    heads: KnownHeads | None = None
 
     @classmethod
-    def of(cls, read: ReadFields) -> Self:
+    def of(cls, read: ReadFields, heads: KnownHeads | None) -> Self:
         """Look at the templates of the fields."""
         found, count = read.fields.product, len(read.fields)
         is_window = np.zeros(count, np.bool_)
@@ -63,7 +72,7 @@ class _Known:
                 is_sayable = (held[:, 7] == 1) & (held[:, 13] != OF_RUNS) & (length_unit > 0)
                 unit[rows & ~is_sayable] = 0
         length_unit = np.maximum(length_unit, 1)
-        return cls(read=read, is_window=is_window, unit=unit, length_unit=length_unit)
+        return cls(read=read, is_window=is_window, unit=unit, length_unit=length_unit, heads=heads)
 
 
 # by kind, the latest at the end
@@ -90,14 +99,14 @@ def read_by_sidecar(source: ByteSource, sidecar: Sidecar) -> ReadFields | None:
     if concluded is not None:
         return concluded
     every = np.arange(len(sidecar))
-    fields = _read(source, sidecar, every)
+    fields, kept = _read(source, sidecar, every, keeps=len(sidecar) >= _LEAST)
     _check_count(fields, every)
     lengths = np.minimum(sidecar.end - sidecar.begin, fields.length)
     if _has_between(source, sidecar.begin + lengths, ends):
         return None
     found = _compare(sidecar, fields, every)
     read = ReadFields(fields=fields, products=found, variables=find_variables(found))
-    _remember(sidecar.kind, _Known.of(read))
+    _remember(sidecar.kind, _Known.of(read, KnownHeads.of(fields, kept)))
     return read
 
 
@@ -135,10 +144,15 @@ def _has_between(source: ByteSource, begins: NDArray[np.int64], ends: NDArray[np
     return bool(len(odd))
 
 
-def _read(source: ByteSource, sidecar: Sidecar, rows: NDArray[np.int64]) -> Fields:
-    places = zip(sidecar.begin[rows].tolist(), sidecar.end[rows].tolist(), strict=True)
+def _places(sidecar: Sidecar, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
+    return [*zip(sidecar.begin[rows].tolist(), sidecar.end[rows].tolist(), strict=True)]
+
+
+def _read(
+    source: ByteSource, sidecar: Sidecar, rows: NDArray[np.int64], *, keeps: bool = False
+) -> tuple[Fields, Sequence[KeptHeads]]:
     try:
-        return read_messages(source, [*places], (rows + 1).tolist())
+        return read_messages(source, _places(sidecar, rows), (rows + 1).tolist(), keeps=keeps)
     except NoMessageError as error:
         raise SidecarError(f"no message begins at {error.offset}, where it lists one") from error
 
@@ -178,29 +192,37 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields
     the other one has other fields, though their sidecars say the same.
     """
     products, is_said = _at_times(known, sidecar)
-    sample = np.unique(np.concatenate([np.flatnonzero(~is_said), _sample(sidecar)]))
-    fields = _read(source, sidecar, sample)
-    read = _compare(sidecar, fields, sample)
-    before = known.read.fields
-    grids = [before.grids[number] for number in before.grid[sample].tolist()]
-    if _are_other(products, read, sample, is_said[sample]) or (
-        grids != [fields.grids[number] for number in fields.grid.tolist()]
-    ):
-        return None
+    before, sample = known.read.fields, _sample(sidecar)
     packing, bitmap = before.packing.copy(), before.bitmap.copy()
-    packing[sample], bitmap[sample] = fields.packing, fields.bitmap
-    found = replace(
-        before,
-        begin=sidecar.begin,
-        length=sidecar.end - sidecar.begin,
-        packing=packing,
-        bitmap=bitmap,
-    )
-    if len(unsaid := np.flatnonzero(~is_said[sample])):
-        products = products.put(sample[unsaid], read.take(unsaid))
+    found = None
+    if known.heads is not None and is_said.all():
+        leads = products.begin[sample] // known.unit[sample]
+        found = known.heads.find(source, sample, _places(sidecar, sample), products, leads)
+    if found is None:
+        sample = np.unique(np.concatenate([np.flatnonzero(~is_said), sample]))
+        fields, _ = _read(source, sidecar, sample)
+        read = _compare(sidecar, fields, sample)
+        grids = [before.grids[number] for number in before.grid[sample].tolist()]
+        if _are_other(products, read, sample, is_said[sample]) or (
+            grids != [fields.grids[number] for number in fields.grid.tolist()]
+        ):
+            return None
+        found, bitmap[sample] = fields.packing, fields.bitmap
+        if len(unsaid := np.flatnonzero(~is_said[sample])):
+            products = products.put(sample[unsaid], read.take(unsaid))
+    packing[sample] = found
     is_alike = are_called_alike(products, known.read.products)
-    variables = known.read.variables if is_alike else find_variables(products)
-    return ReadFields(fields=found, products=products, variables=variables)
+    return ReadFields(
+        fields=replace(
+            before,
+            begin=sidecar.begin,
+            length=sidecar.end - sidecar.begin,
+            packing=packing,
+            bitmap=bitmap,
+        ),
+        products=products,
+        variables=known.read.variables if is_alike else find_variables(products),
+    )
 
 
 def _sample(sidecar: Sidecar) -> NDArray[np.int64]:
@@ -210,7 +232,7 @@ def _sample(sidecar: Sidecar) -> NDArray[np.int64]:
     alike = np.flatnonzero(np.diff(lengths[order]) == 0)
     chosen = int(sidecar.begin.sum() + sidecar.time[0])
     some = [chosen * factor // 7 % count for factor in _FACTORS]
-    return np.concatenate([some, order[alike], order[alike + 1], [count - 1]])
+    return np.unique(np.concatenate([some, order[alike], order[alike + 1], [count - 1]]))
 
 
 def _at_times(known: _Known, sidecar: Sidecar) -> tuple[Products, NDArray[np.bool_]]:

@@ -160,19 +160,10 @@ class Heads:
         width = np.full(len(rows), 1)
         points = read_number(self.cut(rows, begin[:, 3] + 6, width * 4), 0, 4)
         indicator = self.cut(rows, begin[:, 6] + 5, width)[:, 0]
-        values, template = read_number(packing, 5, 4), read_number(packing, 9, 2)
-        bits = np.where(
-            template == _IEEE, 16 << np.minimum(packing[:, 11], 3).astype(np.int64), packing[:, 19]
-        )
-        least = np.zeros(len(rows), np.int64)
-        for kind, size in _FIXED.items():
-            least[template == kind] = size
-        is_fixed, bitmap, data = least > 0, length[:, 6] - 6, length[:, 7]
-        counts = (values > points) | ((values < points) & (indicator == _NO_BITMAP))
-        maps = (indicator == _OWN_BITMAP) & (bitmap != (points + 7) // 8)
-        short = length[:, 5] < least
-        cut = is_fixed & ((values * bits + 7) // 8 > data - 5)
-        odd = (counts | maps | short | cut) & ~np.isin(template, _SPECTRAL)
+        values, bitmap, data = read_number(packing, 5, 4), length[:, 6] - 6, length[:, 7]
+        misfits = find_misfits(packing, points, indicator, length[:, 5:8])
+        counts, maps, short, _ = misfits
+        odd = np.logical_or.reduce(misfits)
         for at in np.flatnonzero(odd).tolist():
             if counts[at]:
                 what = f"{values[at]} values for {points[at]} points"
@@ -183,9 +174,45 @@ class Heads:
                 what = f"a section 5 of {size} bytes, too short for its template, before it"
             else:
                 size = data[at]
-                what = f"{values[at]} values of {bits[at]} bits in a section 7 of {size} bytes"
+                bits = _read_bits(packing[at : at + 1])[0]
+                what = f"{values[at]} values of {bits} bits in a section 7 of {size} bytes"
             row = int(rows[at])
             self.damaged.append(MessageDamage(row, what, int(self.begin[row] + begin[at, 7])))
+
+
+def find_misfits(
+    packing: Bytes, points: Integers, indicator: Bytes, length: Integers
+) -> NDArray[np.bool_]:
+    """Return (4, n) of which fields sections contradict each other.
+
+    In counts of values, the size of the bitmap, that of section 5, and that of section 7.
+
+    Args:
+        packing: (n, PACKING) sections 5.
+        points: (n,) of the grid.
+        indicator: (n,) of the bitmap, in section 6.
+        length: (n, 3) of sections 5, 6 and 7.
+    """
+    values, template = read_number(packing, 5, 4), read_number(packing, 9, 2)
+    least = np.zeros(len(packing), np.int64)
+    for kind, size in _FIXED.items():
+        least[template == kind] = size
+    (own, bitmap, data), bits = length.T, _read_bits(packing)
+    found = np.stack(
+        [
+            (values > points) | ((values < points) & (indicator == _NO_BITMAP)),
+            (indicator == _OWN_BITMAP) & (bitmap - 6 != (points + 7) // 8),
+            own < least,
+            (least > 0) & ((values * bits + 7) // 8 > data - 5),
+        ]
+    )
+    return found & ~np.isin(template, _SPECTRAL)
+
+
+def _read_bits(packing: Bytes) -> Integers:
+    """Return bits of a value, of packings where each has as many."""
+    is_ieee = read_number(packing, 9, 2) == _IEEE
+    return np.where(is_ieee, 16 << np.minimum(packing[:, 11], 3).astype(np.int64), packing[:, 19])
 
 
 def read_number(octets: Bytes, at: int, length: int) -> Integers:

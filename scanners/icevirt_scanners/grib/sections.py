@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from icevirt.scan.contract import ByteSource, prefetch
 from icevirt_scanners.grib.headers import HEADERS, PACKING, PRODUCT, Heads, Sections
 
-MAGIC, _END = b"GRIB", b"7777"
+MAGIC, END = b"GRIB", b"7777"
 _LONGEST = 1 << 20  # bytes of headers, beyond which no more are fetched ahead
 _TOGETHER = 1024  # messages that are looked at, and whose headers servers are asked for, at a time
 # bytes of a message that is read with those behind it, and the most that are read with it
@@ -79,12 +79,16 @@ class Fields:
         return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS})
 
 
+type KeptHeads = tuple[NDArray[np.uint8], Sections]
+"""The first bytes of fields, and where their sections are."""
+
+
 @dataclass(slots=True)
-class _Reader:
+class HeadReader:
     """The bytes around a position, read in blocks."""
 
     source: ByteSource
-    block: int = HEADERS + len(_END)
+    block: int = HEADERS + len(END)
     _at: int = 0
     _held: bytes = b""
 
@@ -101,12 +105,14 @@ class _Reader:
 class _MessageHeads:
     """Messages of which the first bytes were read, and what they say in columns, some at a time."""
 
-    reader: _Reader
+    reader: HeadReader
     parts: list[dict[str, NDArray[Any]]] = field(default_factory=list)
     known: dict[tuple[int, bytes], int] = field(default_factory=dict)  # sections 1 and 3
     sections: dict[int, list[bytes]] = field(default_factory=lambda: {1: [], 3: []})
     held: list[tuple[int, int, int, int, bool]] = field(default_factory=list)
     firsts: list[bytes] = field(default_factory=list)
+    kept: list[KeptHeads] = field(default_factory=list)
+    keeps: bool = False  # the first bytes of messages, and where their sections are
 
     def add(self, begin: int, number: int, size: int, first: bytes) -> int:
         """Add a message, given its first bytes; return its length.
@@ -120,7 +126,7 @@ class _MessageHeads:
             self.close()
             raise
         last = self.reader.view(max(begin + length - 4, begin), 4)
-        self.held.append((number, begin, length, first[6], last == _END))
+        self.held.append((number, begin, length, first[6], last == END))
         self.firsts.append(first[:length].ljust(HEADERS, b"\0"))
         if len(self.held) == _TOGETHER:
             self.close()
@@ -143,6 +149,8 @@ class _MessageHeads:
         if heads.damaged:
             row, what, offset = min(heads.damaged)
             raise DamagedMessageError(what, message=int(message[row]), offset=offset)
+        if self.keeps:
+            self.kept.append((first[rows], places))
         self.parts.append(
             {
                 "message": message[rows],
@@ -208,7 +216,7 @@ def read_file(source: ByteSource) -> Fields:
         DamagedMessageError: A message is damaged, or the file ends inside it.
         EditionError: A message is of another edition.
     """
-    reader, size = _Reader(source), source.file.size
+    reader, size = HeadReader(source), source.file.size
     messages = _MessageHeads(reader)
     small, most = _RUN_FAR if source.local_path is None else _RUN_HERE
     at, number, run, between = 0, 0, 0, []
@@ -225,28 +233,36 @@ def read_file(source: ByteSource) -> Fields:
         at = begin + length
         # as many bytes again as the small messages have that came last
         run = run + length if length < small else 0
-        reader.block = min(max(run, HEADERS + len(_END)), most)
+        reader.block = min(max(run, HEADERS + len(END)), most)
     return messages.fields(between)
 
 
 def read_messages(
-    source: ByteSource, places: Iterable[tuple[int, int]], numbers: Iterable[int]
-) -> Fields:
-    """Read the headers of messages that begin and end at some offsets. Raises as `read_file`."""
-    messages = _MessageHeads(_Reader(source))
+    source: ByteSource,
+    places: Iterable[tuple[int, int]],
+    numbers: Iterable[int],
+    *,
+    keeps: bool = False,
+) -> tuple[Fields, Sequence[KeptHeads]]:
+    """Read the headers of messages that begin and end at some offsets. Raises as `read_file`.
+
+    Returns:
+        Their fields; and if wanted the first bytes of fields and where their sections are, in runs.
+    """
+    messages = _MessageHeads(HeadReader(source), keeps=keeps)
     for some in batched(zip(places, numbers, strict=True), _TOGETHER):
         if source.local_path is None:
-            _announce(source, [place for place, _ in some])
+            announce(source, [place for place, _ in some])
         for (begin, end), number in some:
             first = messages.reader.view(begin, min(HEADERS, max(end - begin, 16)))
             messages.add(begin, number, source.file.size, first)
-    return messages.fields()
+    return messages.fields(), messages.kept
 
 
-def _announce(source: ByteSource, places: Sequence[tuple[int, int]]) -> None:
+def announce(source: ByteSource, places: Sequence[tuple[int, int]]) -> None:
     """Have what is read of messages fetched side by side."""
     cuts = sorted({at for place in places for at in place})
-    prefetch(source, [(max(at - len(_END), 0), at + HEADERS + len(_END)) for at in cuts])
+    prefetch(source, [(max(at - len(END), 0), at + HEADERS + len(END)) for at in cuts])
     rest = (_find_rest(source.read(begin, HEADERS), begin, end) for begin, end in places)
     prefetch(source, [each for each in rest if each is not None])
 

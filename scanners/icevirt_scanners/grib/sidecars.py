@@ -25,6 +25,7 @@ from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import Elsewhere, Opening
 
 LONGEST = 64 << 20  # bytes of a sidecar
+_CELLS = 6  # of a line of wgrib2 at least: number, offset, date, parameter, level, time
 _DATE = re.compile(r"d=(\d{10})(\d{2})?(\d{2})?\Z")
 _UNIT = r" (min|minute|hour|day)s?"
 _INSTANT = re.compile(rf"(\d{{1,9}}){_UNIT} fcst\Z")
@@ -67,11 +68,10 @@ def find_sidecar(source: ByteSource, beside: Elsewhere, *, required: bool) -> Si
     far_is_near = source.local_path is None and name.startswith("file://")
     opening = () if far_is_near else zip(beside.sources(names), readers, strict=True)
     for begin, read in opening:
-        if (text := _text_of(begin)) is not None:
-            lines = [*filter(str.strip, text.splitlines())]
-            if not lines:
+        if (raw := _read_beside(begin)) is not None:
+            if not raw.strip():
                 raise SidecarError("it lists no messages")
-            return read(lines, source.file.size)
+            return read(raw, source.file.size)
     if required:
         raise ScanError(
             "the file has no sidecar",
@@ -82,8 +82,8 @@ def find_sidecar(source: ByteSource, beside: Elsewhere, *, required: bool) -> Si
     return None
 
 
-def _text_of(begin: Opening) -> str | None:
-    """Return the text of a file, None where there is none, or the server does not say."""
+def _read_beside(begin: Opening) -> bytes | None:
+    """Return the bytes of a file, None where there is none, or the server does not say."""
     try:
         source = begin()
     except (StorageError, UnauthorizedError):  # buckets that may not be listed
@@ -93,43 +93,111 @@ def _text_of(begin: Opening) -> str | None:
     try:
         if source.file.size > LONGEST:
             raise SidecarError(f"it has {source.file.size} bytes")
-        return source.read(0, source.file.size).decode()
-    except UnicodeDecodeError as error:
-        raise SidecarError("it is not a text") from error
+        return source.read(0, source.file.size)
     finally:
         source.close()
 
 
-def _of_noaa(lines: Sequence[str], size: int) -> Sidecar:
-    count = lines[0].count(":") + 1
-    if count > 6 and {line.count(":") for line in lines} == {count - 1}:  # nearly always
-        words = ":".join(lines).split(":")
-        columns = [tuple(words[at::count]) for at in range(count)]
-    else:
-        rows = [line.split(":", 6) for line in lines]
-        if odd := [line for line, row in zip(lines, rows, strict=True) if len(row) < 6]:
-            raise _no_line(odd[0])
-        columns = [*zip_longest(*rows)]
-    _, offsets, dates, names, levels, whens, *more = columns
-    if not all(map(str.isdecimal, offsets)):
-        raise _no_line(lines[[each.isdecimal() for each in offsets].index(False)])
-    begin = _numbers([*map(int, offsets)])
-    spans = {when: _span(when) for when in {*whens}}
+def _of_noaa(raw: bytes, size: int) -> Sidecar:
+    begin, dates, whens, kind = _read_columns(raw) or _read_lines(raw)
+    times, spans = (
+        {date: _time(date) for date in {*dates}},
+        {when: _span(when) for when in {*whens}},
+    )
+    rests = {when: span.rest for when, span in spans.items()}
     return Sidecar(
         begin=begin,
         end=np.append(begin[1:], size),
-        time=_spread(dates, {date: _time(date) for date in {*dates}}),
+        time=_spread(dates, times),
         first=_spread(whens, {when: span.first for when, span in spans.items()}),
         last=_spread(whens, {when: span.last for when, span in spans.items()}),
-        kind=(names, levels, tuple(spans[when].rest for when in whens), *more),
+        kind=(*kind, tuple(map(rests.__getitem__, whens))),
     )
+
+
+type _Said = tuple[NDArray[np.int64], Sequence[str], Sequence[str], tuple[Hashable, ...]]
+"""Of each line its offset, date and time; and what else all of them say."""
+
+
+def _read_columns(raw: bytes) -> _Said | None:
+    """Read lines of as many cells each, all at once; None where it is another text."""
+    raw = raw if raw.endswith(b"\n") else raw + b"\n"
+    octets = np.frombuffer(raw, np.uint8)
+    cuts = np.flatnonzero((octets == ord(":")) | (octets == ord("\n")))
+    is_end = octets[cuts] == ord("\n")
+    count = int(is_end.argmax()) + 1
+    if count <= _CELLS or len(cuts) % count or not raw.isascii():
+        return None
+    cells: NDArray[np.int64] = cuts.reshape(-1, count)
+    lines, ends = int(is_end.sum()), is_end.reshape(-1, count)[:, -1]
+    if lines != len(cells) or not ends.all() or np.count_nonzero(octets < ord(" ")) != lines:
+        return None
+    begin = _read_decimals(octets, cells[:, 0] + 1, cells[:, 1])
+    if begin is None:
+        return None
+    dates, whens = (_cut(raw, cells[:, at - 1] + 1, cells[:, at]) for at in (2, _CELLS - 1))
+    turns = np.zeros(len(octets) + 1, np.int8)  # where something else begins, and where it ends
+    for at, turn in ((cells[:, 2], 1), (cells[:, 4], -1), (cells[:, 5], 1), (cells[:, -1], -1)):
+        turns[at + 1] += np.int8(turn)
+    else_said = octets[np.cumsum(turns[:-1], dtype=np.int8) > 0].tobytes()
+    return begin, dates, whens, (else_said,)
+
+
+def _read_decimals(
+    octets: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """Return numbers of at most 18 digits; None where something else is there."""
+    length = end - begin
+    width = int(length.max())
+    if width > 18 or not length.all():
+        return None
+    at = end[:, None] - np.arange(width, 0, -1)
+    digits = octets[np.maximum(at, 0)] - np.uint8(ord("0"))
+    digits[at < begin[:, None]] = 0
+    if (digits > 9).any():
+        return None
+    found: NDArray[np.int64] = digits @ 10 ** np.arange(width - 1, -1, -1)
+    return found
+
+
+def _cut(raw: bytes, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[str]:
+    """Return parts of a text, of which few differ."""
+    length = end - begin
+    if (length == length[0]).all():  # most lists are of one time
+        places = begin[:, None] + np.arange(length[0])
+        octets = np.frombuffer(raw, np.uint8)[places]
+        if (octets == octets[0]).all():
+            return [octets[0].tobytes().decode()] * len(begin)
+    pairs = zip(begin.tolist(), end.tolist(), strict=True)
+    parts = [raw[first:last] for first, last in pairs]
+    texts = {part: part.decode() for part in {*parts}}
+    return [*map(texts.__getitem__, parts)]
+
+
+def _read_lines(raw: bytes) -> _Said:
+    """Read lines of any number of cells. Raises `SidecarError` if they are none of wgrib2."""
+    lines = _split(raw)
+    rows = [line.split(":", _CELLS) for line in lines]
+    if odd := [line for line, row in zip(lines, rows, strict=True) if len(row) < _CELLS]:
+        raise _no_line(odd[0])
+    _, offsets, dates, names, levels, whens, *more = zip_longest(*rows)
+    if not all(map(str.isdecimal, offsets)):
+        raise _no_line(lines[[each.isdecimal() for each in offsets].index(False)])
+    return _numbers([*map(int, offsets)]), dates, whens, (names, levels, *more)
+
+
+def _split(raw: bytes) -> list[str]:
+    try:
+        return [*filter(str.strip, raw.decode().splitlines())]
+    except UnicodeDecodeError as error:
+        raise SidecarError("it is not a text") from error
 
 
 def _spread(texts: Sequence[str], known: Mapping[str, int]) -> NDArray[np.int64]:
     """Return the number of each text, of which there are few."""
     if len(known) == 1:
         return np.full(len(texts), next(iter(known.values())), np.int64)
-    return np.array([known[text] for text in texts], np.int64)
+    return np.array([*map(known.__getitem__, texts)], np.int64)
 
 
 def _numbers(found: Sequence[int]) -> NDArray[np.int64]:
@@ -182,9 +250,9 @@ def _seconds(date: str, more: str) -> int:
     return int(found.timestamp())
 
 
-def _of_ecmwf(lines: Sequence[str], _: int) -> Sidecar:
+def _of_ecmwf(raw: bytes, _: int) -> Sidecar:
     rows = []
-    for line in lines:
+    for line in _split(raw):
         try:
             held: dict[str, Any] = json.loads(line)
             begin, length = int(held["_offset"]), int(held["_length"])

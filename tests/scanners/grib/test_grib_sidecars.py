@@ -86,6 +86,25 @@ def test_a_lead_with_other_fields_is_a_kind_of_its_own(tmp_path):
         assert described(path) == described(path, "ignore")
 
 
+def test_any_octet_of_a_header_that_another_file_of_the_kind_has_not_is_noticed(tmp_path):
+    bodies = [*fields(6)]
+    described(put(tmp_path, "a", bodies))  # all of its messages are as long as another one
+    put(tmp_path, "b", bodies)
+    raw, at = bytearray(b"".join(bodies)), len(bodies[0])
+    refused = 0
+    for octet in range(at, at + len(bodies[1]), 4):
+        changed = raw.copy()
+        changed[octet] ^= 1
+        (tmp_path / "b.grib2").write_bytes(changed)
+        try:
+            found = described(tmp_path / "b.grib2")
+        except ScanError:
+            refused += 1
+        else:
+            assert found == described(tmp_path / "b.grib2", "ignore"), octet - at
+    assert 10 < refused < len(bodies[1]) / 4
+
+
 def test_another_grid_under_the_same_words_is_noticed(tmp_path):
     described(put(tmp_path, "a", [*fields(6)]))
     other = GRID | {

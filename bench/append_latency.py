@@ -9,9 +9,10 @@ passed on in either direction, and requests by kind; then seconds and requests u
 that opens the repository anew has a value of the new file. ``--references`` is how many the dataset
 has before, in arrays that lie in sparse files of at most 100,000 steps; ``--commits`` is how many
 snapshots its history has. With ``--grib`` files are leads of a forecast in GRIB, a message for each
-array. ``--how`` says what commits: `icevirt.append`, `icevirt.update`, or a stream of Spark, where
-processor time is that of the driver's Python. ``--peer`` does the commits with icechunk's own
-client for comparison: it gets the locations of the chunks as arguments and reads no file.
+array; with ``--sidecar`` each lies beside a list of its messages, put there before it. ``--how``
+says what commits: `icevirt.append`, `icevirt.update`, or a stream of Spark, where processor time is
+that of the driver's Python. ``--peer`` does the commits with icechunk's own client for comparison:
+it gets the locations of the chunks as arguments and reads no file.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from backfill_grib import lengthened
 from commit_history import with_history
 
 import icevirt
@@ -56,6 +58,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=12, help="that are appended")
     parser.add_argument("--latency", type=float, default=0.058, help="seconds before an answer")
     parser.add_argument("--grib", action="store_true", help="files of GRIB, by ecCodes")
+    parser.add_argument("--sidecar", action="store_true", help="lists beside files of GRIB")
     parser.add_argument("--how", choices=["append", "update", "stream"], default="append")
     parser.add_argument("--trace", action="store_true", help="print each request, and its seconds")
     parser.add_argument("--peer", action="store_true", help="measure icechunk's client, too")
@@ -99,7 +102,7 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     sources = [str(folder / "first" / f"*.{suffix}")]
     if asked.how == "update":  # which lists what the build named
         write(folder / "next", steps, 1, asked.arrays)
-        there.put(f"{0:06}.{suffix}", (folder / "next").read_bytes())
+        put(there, f"{0:06}.{suffix}", folder / "next", asked)
         sources.append(archive)
         steps += 1
     tell(proxy, 0)
@@ -111,6 +114,7 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         concat_dim=dimension,
         executor="in-process",
         combine_options={"max_native_bytes": max(times, 2**28)},
+        scan_options={"sidecar": "require" if asked.sidecar else "auto"},
     )
     print(f"built {steps * asked.arrays:,} references in {time.perf_counter() - begin:.0f} s")
     held = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo").store()
@@ -125,7 +129,7 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         write(folder / "next", steps + number, 1, asked.arrays)
         asked_of(proxy)
         begin, spent = time.perf_counter(), time.process_time()
-        there.put(f"{first + number:06}.{suffix}", (folder / "next").read_bytes())
+        put(there, f"{first + number:06}.{suffix}", folder / "next", asked)
         report = commit()
         took.append(time.perf_counter() - begin)
         used.append(time.process_time() - spent)
@@ -161,6 +165,13 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     )
     if asked.peer:
         peer(late, asked, steps)
+
+
+def put(there: Any, name: str, path: Path, asked: Any) -> None:
+    """Put a new file where it is watched for, behind its list if it has one."""
+    if asked.sidecar:
+        there.put(f"{name}.idx", Path(f"{path}.idx").read_bytes())
+    there.put(name, path.read_bytes())
 
 
 def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], Any]:
@@ -266,13 +277,17 @@ def write_messages(path: Path, begin: int, steps: int, arrays: int) -> None:
     for key in "ij":
         eccodes.codes_set(handle, f"{key}DirectionIncrementInDegrees", 10)
     eccodes.codes_set_values(handle, np.arange(_WIDTH, dtype="f8"))
+    lines = []
     with path.open("wb") as file:
         for lead in range(begin, begin + steps):
             eccodes.codes_set(handle, "forecastTime", lead)
             for number in range(arrays):
                 eccodes.codes_set(handle, "parameterCategory", 192 + number // 200)
                 eccodes.codes_set(handle, "parameterNumber", number % 200)
-                eccodes.codes_write(handle, file)
+                said = f"d=2026010112:P{number}:surface:{lead} hour fcst:"
+                lines.append(f"{len(lines) + 1}:{file.tell()}:{said}\n")
+                file.write(lengthened(eccodes.codes_get_message(handle), number))
+    Path(f"{path}.idx").write_text("".join(lines))
     eccodes.codes_release(handle)
 
 

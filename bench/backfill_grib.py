@@ -56,17 +56,25 @@ def templates(messages: int) -> list[tuple[bytearray, int, str]]:
     for number in range(messages):
         eccodes.codes_set(handle, "parameterCategory", 192 + number // 200)
         eccodes.codes_set(handle, "parameterNumber", number % 200)
-        raw = bytearray(eccodes.codes_get_message(handle))
-        end = 16 + int.from_bytes(raw[16:20], "big")
-        # messages of an archive differ in length, and those that do not are looked at one by one
-        raw[end:end] = (5 + number).to_bytes(4, "big") + b"\x02" + bytes(number)
-        raw[8:16] = len(raw).to_bytes(8, "big")
+        raw = lengthened(eccodes.codes_get_message(handle), number)
         at = 16
         while raw[at + 4] != 4:
             at += int.from_bytes(raw[at : at + 4], "big")
         found.append((raw, at, f"P{number}:surface"))
     eccodes.codes_release(handle)
     return found
+
+
+def lengthened(message: bytes, by: int) -> bytearray:
+    """Return a message with a local section of some bytes.
+
+    Messages of an archive differ in length, and those that do not are looked at one by one.
+    """
+    raw = bytearray(message)
+    end = 16 + int.from_bytes(raw[16:20], "big")
+    raw[end:end] = (5 + by).to_bytes(4, "big") + b"\x02" + bytes(by)
+    raw[8:16] = len(raw).to_bytes(8, "big")
+    return raw
 
 
 def write_run(folder: Path, run: int, members: int, leads: int, messages: int) -> None:

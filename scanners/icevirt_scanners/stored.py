@@ -20,12 +20,12 @@ def hold(
     """Return an array that is stored as one chunk."""
     held = np.ascontiguousarray(values).astype(np.asarray(values).dtype.newbyteorder("<"))
     held = held.reshape(np.shape(values))
-    raw, dtype = held.tobytes(), held.dtype
+    raw, dtype, path = held.tobytes(), held.dtype, paths.canonical(path)
     more: dict[str, Any] = {}
     if dimensions == (paths.name(path),) or held.size == 1:
         more = {"labels": raw, "labels_dtype": dtype.str}
     return ScannedArray(
-        path=paths.canonical(path),
+        path=path,
         dimension_names=dimensions,
         shape=held.shape,
         chunk_shape=held.shape,

@@ -161,6 +161,7 @@ def scanner_options(scan: ScanOptions, **combining: Any) -> ScannerOptions:
         policy=rules_of(scan.variable_policy),
         sidecar=scan.sidecar,
         grids=scan.grids,
+        codecs=names(scan.codecs),
         **combining,
     )
 

@@ -7,6 +7,7 @@ own classes validate what a session stages first (`icevirt.repo`).
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import FormatError, IcevirtError, InvalidInputError, NodeNotFoundError
+from icevirt.errors import (
+    FormatError,
+    IcevirtError,
+    InvalidInputError,
+    MissingPackageError,
+    NodeNotFoundError,
+)
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
+from icevirt.model.codec_packages import package_of
 from icevirt.model.json import loads
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -262,8 +270,24 @@ def using(node: Node) -> Iterator[None]:
                 " environment variable ZARR_ARRAY__RECTILINEAR_CHUNKS=True.",
                 path=node.path,
             ) from error
+        if type(error).__name__ == _NO_CODEC:
+            raise _missing_codec(node, str(error)) from error
         reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise _unusable(node, reason) from error
+
+
+def _missing_codec(node: Node, reason: str) -> MissingPackageError:
+    codec = next(iter(_QUOTED.findall(reason)), "")[:_LONGEST]
+    package = package_of(codec)
+    return MissingPackageError(
+        "the chunks of an array need a codec that is not installed",
+        do=f"Run `pip install {package}`, and start again."
+        if package
+        else "Install the package that has it, and start again.",
+        path=node.path,
+        codec=codec,
+        missing=package or "",
+    )
 
 
 def _unusable(node: Node, reason: str) -> FormatError:
@@ -278,6 +302,8 @@ def _unusable(node: Node, reason: str) -> FormatError:
 
 
 _NOT_ENABLED = "RectilinearChunksDisabledError"  # of zarr 3.4
+_NO_CODEC = "UnknownCodecError"
+_QUOTED = re.compile("'([^']+)'")
 _LONGEST = 500  # characters of a reason: hostile values are repeated in it
 
 

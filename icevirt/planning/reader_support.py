@@ -21,7 +21,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from icevirt.amounts import size_of
 from icevirt.archive.reports.build import GDAL, Readers
+from icevirt.model.codec_packages import PREFIXES, package_of
 from icevirt.model.json import JSON
 
 if TYPE_CHECKING:
@@ -43,16 +45,6 @@ NUMCODECS = (
     *("pcodec", "quantize", "shuffle", "zfpy", "zlib", "zstd"),
 )
 """Codecs that zarr-python has under these names behind ``numcodecs.``; GDAL has none."""
-
-PACKAGES = {
-    "numcodecs.pcodec": "pcodec",
-    "numcodecs.zfpy": "zfpy",
-    "gribberish": "gribberish",
-}
-"""Codecs that need a package which neither zarr-python nor numcodecs installs."""
-
-PREFIXES = {"imagecodecs_": "imagecodecs-zarr"}
-"""Packages that have all codecs whose names begin so."""
 
 DATA_TYPES = dict.fromkeys(
     (
@@ -109,12 +101,6 @@ def readers_of(
     return Readers(zarr_lacks=tuple(dict.fromkeys(zarr)), gdal_lacks=tuple(dict.fromkeys(gdal)))
 
 
-def package_of(codec: str) -> str | None:
-    """Return the package that a codec of this name needs beside zarr-python and numcodecs."""
-    found = (package for prefix, package in PREFIXES.items() if codec.startswith(prefix))
-    return PACKAGES.get(codec) or next(found, None)
-
-
 def readers_of_json(zarr_json: bytes) -> Readers:
     """Return who decodes the array that a zarr.json describes."""
     return readers_of_document(json.loads(zarr_json))
@@ -143,6 +129,24 @@ def describe_readers(readers: Mapping[str, Readers]) -> Iterator[str]:
         yield f"zarr-python reads {_list(paths, total)} only with {_and(wants)}"
     for wants, paths in _alike({path: each.gdal_lacks for path, each in readers.items()}):
         yield f"{GDAL} cannot read {_list(paths, total)}: it lacks {_and(wants)}"
+
+
+def describe_savings(arrays: Mapping[str, tuple[bytes, int]]) -> Iterator[str]:
+    """Yield a line for each accepted package of codecs: what need not be copied.
+
+    Args:
+        arrays: The zarr.json and the bytes that stay in the files, by path.
+    """
+    found: dict[str, list[tuple[str, int]]] = {}
+    for path, (zarr_json, nbytes) in arrays.items():
+        codecs = _all(json.loads(zarr_json)["codecs"]) if nbytes else ()
+        for prefix in {codec.partition("_")[0] for codec in codecs}:
+            if package := PREFIXES.get(f"{prefix}_"):
+                found.setdefault(package, []).append((path, nbytes))
+    for package, some in found.items():
+        names = _list([path for path, _ in some], len(arrays))
+        total = size_of(sum(nbytes for _, nbytes in some))
+        yield f"{total} of {names} stay in the files, because readers have {package}"
 
 
 def describe_unseen(kinds: Iterable[tuple[str, Attributes, JSON]]) -> Iterator[str]:

@@ -57,6 +57,12 @@ class GridUse(StrEnum):
     groups = "groups"  # a group of each
 
 
+class CodecPackage(StrEnum):
+    """A package of codecs that readers may have beside zarr's."""
+
+    imagecodecs = "imagecodecs"
+
+
 type PolicyLike = str | Mapping[str, str]
 
 
@@ -245,6 +251,7 @@ class ScannerOptions(CombineHints):
         policy: Patterns of variables and their policies; see `icevirt.scan.contract`.
         sidecar: Whether the list of messages beside a file of GRIB is used, a `SidecarUse`.
         grids: What several grids of a file of GRIB become, a `GridUse`.
+        codecs: Packages of codecs that readers will have beside zarr's.
         share: The share of the file to scan, if several tasks share it. Only a `Divisible` scanner
             gets one.
     """
@@ -258,6 +265,7 @@ class ScannerOptions(CombineHints):
     policy: tuple[tuple[str, str], ...] = ()
     sidecar: str = SidecarUse.auto.value
     grids: str = GridUse.one.value
+    codecs: tuple[str, ...] = ()
     share: Share | None = field(default=None, hash=False)
 
     def policy_of(self, path: str) -> Policy:

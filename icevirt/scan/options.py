@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from icevirt.amounts import parse_size
-from icevirt.archive.options import Names, Option, Options, count, size
+from icevirt.archive.options import Names, Option, Options, count, names, size
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
-from icevirt.scan.contract import GridUse, PolicyLike, SidecarUse, rules_of
+from icevirt.scan.contract import CodecPackage, GridUse, PolicyLike, SidecarUse, rules_of
 from icevirt.scan.registry import is_installed, unknown_scanner
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
@@ -66,6 +66,11 @@ def _sidecar(given: Any) -> str:
 
 def _grids(given: Any) -> str:
     return _one_of(GridUse, "no way to treat grids", given)
+
+
+def _packages(given: Any) -> tuple[str, ...]:
+    found = names(given)
+    return tuple(_one_of(CodecPackage, "no package of codecs", each) for each in found)
 
 
 def _one_of(kind: type[StrEnum], what: str, given: Any) -> str:
@@ -184,6 +189,15 @@ class ScanOptions(Options):
             _grids,
         ),
     ] = GridUse.one.value
+    codecs: Annotated[
+        Names,
+        Option(
+            "Packages of codecs that readers of the dataset will have beside zarr's: imagecodecs."
+            " What only these decode (LZF, SZIP and LZ4 of HDF5) is then referenced, and not"
+            " copied. Readers run pip install imagecodecs-zarr.",
+            _packages,
+        ),
+    ] = ()
     asset: Annotated[
         str | None,
         Option(

@@ -47,6 +47,7 @@ Returns the decoded bytes, or None: the codec itself may decode, they are within
 
 _BLOSC_HEADER = struct.Struct("<4B3I")  # versions, flags, item size; decoded, block, encoded bytes
 _LZ4_HEADER = struct.Struct("<I")
+_LZ4_OF_HDF5 = struct.Struct(">Q")
 _PART = 1 << 20
 _SLACK = 64 * 1024
 _AT_ONCE = 64 * 1024 * 1024  # bytes that are set aside for a chunk before it is decoded
@@ -360,6 +361,12 @@ def _lz4(raw: bytes, limit: int, _config: Mapping[str, Any]) -> None:
     _check(_LZ4_HEADER.unpack_from(raw)[0], limit)
 
 
+def _lz4_of_hdf5(raw: bytes, limit: int, _config: Mapping[str, Any]) -> None:
+    if len(raw) < _LZ4_OF_HDF5.size:
+        raise ValueError("the header of an LZ4 chunk is cut short")
+    _check(_LZ4_OF_HDF5.unpack_from(raw)[0], limit)
+
+
 def _check(size: int, limit: int) -> None:
     if size > limit:
         raise OverlongError(limit)
@@ -367,4 +374,5 @@ def _check(size: int, limit: int) -> None:
 
 _DECODERS: dict[str, Decode] = {"zlib": _zlib, "gzip": _gzip, "bz2": _bz2, "lzma": _lzma}
 _DECODERS |= {"zstd": _zstd, "blosc": _blosc, "lz4": _lz4}
+_DECODERS |= {"imagecodecs_lz4h5": _lz4_of_hdf5, "imagecodecs_szip": _lz4}  # its header is the same
 _SAME_SIZE = frozenset(("shuffle", "crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"))

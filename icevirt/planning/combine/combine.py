@@ -143,6 +143,9 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
             *reader_support.describe_unseen(
                 (each.path, each.schema.attributes, each.schema.data_type) for each in arrays
             ),
+            *reader_support.describe_savings(
+                {each.path: (each.zarr_json, each.references.bytes_referenced) for each in arrays}
+            ),
             *reader_support.describe_readers(
                 {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}
             ),

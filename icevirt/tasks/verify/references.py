@@ -42,7 +42,7 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.scan.contract import ByteSource, GridUse, ScannerOptions
+from icevirt.scan.contract import ByteSource, CodecPackage, GridUse, ScannerOptions
 from icevirt.scan.registry import is_recognized, scan
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.compare_files import kind_of
@@ -360,7 +360,8 @@ class SourceVariables:
 
     def scan(self, concat_dim: str | None = None, **more: Any) -> ScannedFile:
         """Scan the file; ``more`` are options of a scanner."""
-        options = ScannerOptions(concat_dim=concat_dim, group=self.group, **more)
+        known = tuple(each.value for each in CodecPackage)  # those who built may have accepted any
+        options = ScannerOptions(concat_dim=concat_dim, group=self.group, codecs=known, **more)
         try:
             return scan(self._source, replace(options, scanner=self.scanner))
         except ScanError as error:

@@ -43,7 +43,7 @@ from icevirt_scanners.given import (
     damage_error,
     tell_unverifiable,
 )
-from icevirt_scanners.hdf5.datatypes import Pipeline, pipeline_of
+from icevirt_scanners.hdf5.filters import Pipeline, pipeline_of
 
 SUFFIX = ".dmrpp"
 _FILTERS = {

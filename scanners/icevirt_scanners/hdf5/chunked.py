@@ -77,7 +77,10 @@ def reference_chunks(
         return variable.array(
             chunk, (variable.element.codec(), *variable.pipeline.keep(mask)), table
         )
-    why = "are followed by netCDF's filling" if variable.unfilled else "skip a filter"
+    if variable.unfilled:
+        why = "are followed by netCDF's filling"
+    else:
+        why = "skip a filter" if found.mask.any() else "are smaller than the codec expects"
     cause = f"{np.count_nonzero(odd)} of {len(odd)} chunks {why}"
     check_decodable(variable, context, cause)
     stored = store_some(variable, index[odd], budget=context.budget, cause=cause)
@@ -104,7 +107,7 @@ def odd_chunks(variable: HDF5Variable, found: ChunkEntries) -> np.ndarray[Any, n
         if full.any():
             partial = ((found.index + 1) * np.array(own) > np.array(shape)).any(axis=1)
             odd = odd | (partial & full)
-    return odd
+    return odd | (found.length < variable.pipeline.least) if variable.pipeline.least else odd
 
 
 def may_leave_edges(variable: HDF5Variable) -> bool:
@@ -180,6 +183,13 @@ def store_some(
     size = variable.element.dtype.itemsize * prod(variable.chunk)
     budget.spend(size * len(index), variable=variable.path, cause=cause)
     encoded: list[bytes] = []
+    if variable.pipeline.needs_package:
+        for values in _boxes(variable, variable.chunk, index):
+            stored = variable.pipeline.encode(values.astype(variable.element.stored_as).tobytes())
+            if stored is None:
+                return None
+            encoded.append(stored)
+        return ChunkTable.of_inline(index=index, chunks=encoded)
     with h5py.File("memory", "w", driver="core", backing_store=False) as file:
         plist, kind = variable.plist, variable.dsid.get_type().copy()
         space = h5s.create_simple(plist.get_chunk())  # one chunk, with the filters of the variable

@@ -24,8 +24,8 @@ from icevirt.model.paths import node_name
 from icevirt.scan import values as values_by_zarr
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.encoding import default_fill
-from icevirt_scanners.hdf5.datatypes import Pipeline, filters_of_plist, pipeline_of
 from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, explained, hold_open
+from icevirt_scanners.hdf5.filters import IMAGECODECS, Pipeline, filters_of_plist, pipeline_of
 from icevirt_scanners.hdf5.hierarchy import PREFIX, variable_name
 
 
@@ -104,7 +104,7 @@ def read_box(
     """
     dtype, chunk = dataset.dtype, dataset.chunks
     filters = filters_of_plist(dataset.id.get_create_plist())
-    pipeline = pipeline_of(filters, dtype.itemsize * prod(chunk))
+    pipeline = pipeline_of(filters, dtype.itemsize * prod(chunk), (IMAGECODECS,))
     if pipeline.not_plain or dtype.kind not in "iuf" or dtype.metadata:
         raise UnsupportedError(LACKS_FILTER, do=REMEDY, filter=pipeline.undecodable, **facts)
     box = [

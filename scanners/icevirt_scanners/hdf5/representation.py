@@ -44,8 +44,9 @@ from icevirt_scanners.hdf5.chunked import (
     store_chunks,
     with_inner,
 )
-from icevirt_scanners.hdf5.datatypes import bytes_codec, filters_of_plist
+from icevirt_scanners.hdf5.datatypes import bytes_codec
 from icevirt_scanners.hdf5.files import CLOSE_IT, FileContext
+from icevirt_scanners.hdf5.filters import filters_of_plist
 from icevirt_scanners.hdf5.libhdf5_values import fill_json
 from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
 from icevirt_scanners.hdf5.raw.chunks import layout_of
@@ -86,7 +87,7 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         array = reference_chunks(variable, found, context) or _store(variable, found, context)
     if known is not None and found is not None and len(context.findings) == findings:
         more = context.choose_facts(array) & (Fact.values | Fact.digest)
-        if not more and not may_leave_edges(variable):
+        if not (more or variable.pipeline.least or may_leave_edges(variable)):
             known.keep_array(array, found)
     return _add_facts(
         array,

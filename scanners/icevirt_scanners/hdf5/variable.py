@@ -20,14 +20,9 @@ from icevirt.model.json import JSON
 from icevirt_scanners.blocks import LARGE
 from icevirt_scanners.encoding import default_fill
 from icevirt_scanners.hdf5.attributes import FoundAttributes
-from icevirt_scanners.hdf5.datatypes import (
-    BUILT_IN,
-    Element,
-    Pipeline,
-    filters_of_plist,
-    pipeline_of,
-)
+from icevirt_scanners.hdf5.datatypes import Element
 from icevirt_scanners.hdf5.files import FileContext, Handle, beside, check_elsewhere
+from icevirt_scanners.hdf5.filters import BUILT_IN, Pipeline, filters_of_plist, pipeline_of
 from icevirt_scanners.hdf5.hierarchy import Dimensions, FoundDataset, VariableAxis
 from icevirt_scanners.hdf5.libhdf5_values import fill_json, fill_of, has_default, is_filled
 from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
@@ -296,7 +291,8 @@ def _key(found: FoundDataset, element: Element, context: FileContext) -> Hashabl
         layout = without_address(found.header.layout, space.address_width)
     except NotUnderstoodError:
         return None
-    return shared, layout, found.shape, space.address_width, id(element)
+    packages = context.options.codecs
+    return shared, layout, found.shape, space.address_width, id(element), packages
 
 
 def _place(known: _StorageFacts, found: FoundDataset, context: FileContext) -> _StorageFacts:
@@ -338,7 +334,7 @@ def _as_stored(found: FoundDataset, element: Element, context: FileContext) -> _
     pipeline, elsewhere = Pipeline(), ""
     if own is not None:
         size = element.dtype.itemsize * prod((*own, *element.inner))
-        pipeline = _pipeline(found, plist, size)
+        pipeline = _pipeline(found, plist, size, context.options.codecs)
     elif placed is None:
         elsewhere = check_elsewhere(
             found.dsid, plist(), layout, context=context, variable=found.path
@@ -414,14 +410,16 @@ def _fill(
     return fill_of(found.dsid, plist(), element), is_filled(plist())
 
 
-def _pipeline(found: FoundDataset, plist: Callable[[], Any], size: int) -> Pipeline:
+def _pipeline(
+    found: FoundDataset, plist: Callable[[], Any], size: int, packages: tuple[str, ...]
+) -> Pipeline:
     """Translate the filters, from the header if every libhdf5 has them."""
     with suppress(NotUnderstoodError):
         if found.header is not None:
             filters = filters_in(found.header.messages)
             if all(one[0] in BUILT_IN for one in filters):
                 return _pipeline_of(filters, size)
-    return pipeline_of(filters_of_plist(plist()), size)
+    return pipeline_of(filters_of_plist(plist()), size, packages)
 
 
 _pipeline_of = lru_cache(1024)(pipeline_of)  # the filters of an archive are few

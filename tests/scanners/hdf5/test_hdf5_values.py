@@ -8,7 +8,7 @@ import pytest
 from fixtures import hdf5_cases
 from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError, UnsupportedError
-from icevirt_scanners.hdf5 import datatypes
+from icevirt_scanners.hdf5 import filters
 from scanners.materialise import materialise
 
 READABLE = {name: case for name, case in hdf5_cases.CASES.items() if not case.refused}
@@ -113,7 +113,7 @@ def test_without_its_plugin_a_filter_that_zarr_knows_is_referenced_all_the_same(
     path = tmp_path / "a.nc"
     hdf5_cases.CASES["nc_plugins"].write(path)
     with_plugins = scan_file(path)
-    monkeypatch.setattr(datatypes.h5z, "filter_avail", lambda code: code < 256)
+    monkeypatch.setattr(filters.h5z, "filter_avail", lambda code: code < 256)
     without = scan_file(path, concat_dim="time")
     for array in without.arrays:
         assert array.references == with_plugins.array(array.path).references
@@ -124,7 +124,7 @@ def test_without_its_plugin_a_filter_that_zarr_knows_is_referenced_all_the_same(
 
 def test_without_its_plugin_values_that_must_be_read_are_refused(tmp_path, monkeypatch):
     hdf5_cases.CASES["lzf"].write(tmp_path / "a.h5")
-    monkeypatch.setattr(datatypes.h5z, "filter_avail", lambda code: code < 256)
+    monkeypatch.setattr(filters.h5z, "filter_avail", lambda code: code < 256)
     with pytest.raises(UnsupportedError, match="lzf") as caught:
         scan_file(tmp_path / "a.h5")
     assert caught.value.facts["variable"] == "/d"

@@ -9,6 +9,7 @@ from zarr.storage import MemoryStore
 from icevirt.archive.reports.build import Readers
 from icevirt.archive.scanned import ScannedArray, ScannedFile, Severity
 from icevirt.archive.sources import SourceFile
+from icevirt.model import codec_packages
 from icevirt.model.chunks import ChunkTable
 from icevirt.planning import reader_support
 
@@ -73,8 +74,8 @@ def test_the_tables_are_those_of_the_installed_zarr():
 
     own = {entry.name for entry in entry_points(group="zarr.codecs")}
     known = {*reader_support.CORE, *(f"numcodecs.{name}" for name in reader_support.NUMCODECS)}
-    known |= {*reader_support.PACKAGES} & own
-    others = own - {*reader_support.PACKAGES}  # of packages that only tests have
+    known |= {*codec_packages.PACKAGES} & own
+    others = own - {*codec_packages.PACKAGES}  # of packages that only tests have
     assert known == {*config.get("codecs"), *own, "cast_value", "scale_offset"} - others
     assert set(reader_support.DATA_TYPES) == set(data_type_registry.contents)
 
@@ -96,7 +97,7 @@ def test_only_what_needs_a_package_fails_without_one(name):
         "quantize": {"digits": 2, "dtype": "<f8"},
     }.get(name, {})
     made = cls(**given)
-    if f"numcodecs.{name}" in reader_support.PACKAGES:
+    if f"numcodecs.{name}" in codec_packages.PACKAGES:
         with pytest.raises(UnknownCodecError):
             made._codec  # noqa: B018
     else:

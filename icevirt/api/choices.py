@@ -162,6 +162,7 @@ def scanner_options(scan: ScanOptions, **combining: Any) -> ScannerOptions:
         sidecar=scan.sidecar,
         grids=scan.grids,
         codecs=names(scan.codecs),
+        source_version=scan.source_version,
         **combining,
     )
 

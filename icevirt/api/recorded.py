@@ -29,7 +29,7 @@ from icevirt.model.json import loads
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.remedies import build_fix, of_arguments
 from icevirt.remedy_notation import write_code, write_remedy
-from icevirt.scan.contract import GridUse, SidecarUse
+from icevirt.scan.contract import MAIN, GridUse, SidecarUse
 from icevirt.scan.options import ScanOptions
 from icevirt.storage.protocol import Storage
 
@@ -134,6 +134,7 @@ def _scan_options(scan: Mapping[str, Any]) -> dict[str, Any]:
             "variable_policy": dict(scan["policy"]) if scan.get("policy") else "fail",
             "sidecar": scan.get("sidecar", SidecarUse.auto.value),
             "grids": scan.get("grids", GridUse.one.value),
+            "source_version": scan.get("source_version", MAIN),
         }
     )
     return held.list_chosen()

@@ -16,14 +16,17 @@ from icevirt.model.strings import FoldingStrings, Strings
 STORES = ("zarr.json", ".zgroup", ".zarray")
 """Names of the documents that stand for a Zarr store; the first that is there counts."""
 
+REPOSITORY = "repo"
+"""The name of the object that stands for a repository of Icechunk."""
+
 LISTING = "listing:"
 """With what the etag of a file begins that is a store of objects: the digest of their listing."""
 
 
 def source_of_url(url: str) -> str:
-    """Return what a person calls the source of a URL: a store is its folder, not its document."""
+    """Return what a person calls the source of a URL: a store or repository is its folder."""
     folder, _, name = url.rpartition("/")
-    return folder if name in STORES else url
+    return folder if name in (*STORES, REPOSITORY) else url
 
 
 def name_of_url(url: str) -> str:

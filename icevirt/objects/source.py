@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Self
 
-from icevirt.archive.sources import STORES, SourceFile
+from icevirt.archive.sources import REPOSITORY, STORES, SourceFile
 from icevirt.connect import urls
 from icevirt.connect.urls import Address
 from icevirt.errors import (
@@ -343,7 +343,7 @@ def source_file(url: str, meta: Meta) -> SourceFile:
     )
 
 
-_METADATA = ".zmetadata"
+_METADATA, _SNAPSHOTS = ".zmetadata", "snapshots"
 _BEGIN = 32 * 1024  # bytes of a file that are read once: in them are most headers of a small one
 
 
@@ -452,9 +452,14 @@ def is_store(url: str) -> bool:
 def metadata_of(path: str) -> str:
     """Return the file that stands for a directory, else ``path``.
 
-    Of a Zarr store it is the metadata of its root, of kerchunk's parquet references ``.zmetadata``.
+    Of a Zarr store it is the metadata of its root, of kerchunk's parquet references ``.zmetadata``,
+    of a repository of Icechunk ``repo``.
     """
     if os.path.isdir(path):
+        if os.path.isfile(inside := os.path.join(path, REPOSITORY)) and os.path.isdir(
+            os.path.join(path, _SNAPSHOTS)
+        ):
+            return inside
         for name in (*STORES, _METADATA):
             if os.path.isfile(inside := os.path.join(path, name)):
                 return inside

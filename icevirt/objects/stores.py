@@ -42,6 +42,7 @@ _MOST = 2000  # branches of a store that are worth a listing each
 _AHEAD = 64 << 20  # bytes of small arrays that are read at once
 _SECOND = 1_000_000_000
 _CHUNK = re.compile(r"c|(?:c\.)?[0-9]+(?:\.[0-9]+)*")
+_CHUNK_OBJECT = re.compile("/chunks/[0-9A-HJKMNP-TV-Z]{20}$")
 _ODD = re.compile(rb"[^A-Za-z0-9._/~-]")  # in a key: perhaps it is spelled otherwise in a URL
 
 
@@ -242,6 +243,11 @@ class StoreChunks:
 def may_be_chunk(url: str) -> bool:
     """Say whether the name of an object is that of a chunk of a Zarr store."""
     return _CHUNK.fullmatch(url.rpartition("/")[2]) is not None
+
+
+def is_chunk_object(url: str) -> bool:
+    """Say whether a URL is that of a native chunk of a repository of Icechunk."""
+    return _CHUNK_OBJECT.search(url) is not None
 
 
 def document_of_chunk(url: str, may_look: Callable[[str], bool]) -> str | None:

@@ -29,6 +29,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.planning.combine.hints import CombineHints, Recorded, is_named
 from icevirt.remedy_notation import write_code, write_remedy
 
+MAIN = "branch=main"  # the version of a repository that is taken by default
 EVERY = "*"  # the pattern of all variables
 
 
@@ -252,6 +253,7 @@ class ScannerOptions(CombineHints):
         sidecar: Whether the list of messages beside a file of GRIB is used, a `SidecarUse`.
         grids: What several grids of a file of GRIB become, a `GridUse`.
         codecs: Packages of codecs that readers will have beside zarr's.
+        source_version: Which version of a repository of Icechunk is taken, like ``tag=v1``.
         share: The share of the file to scan, if several tasks share it. Only a `Divisible` scanner
             gets one.
     """
@@ -266,6 +268,7 @@ class ScannerOptions(CombineHints):
     sidecar: str = SidecarUse.auto.value
     grids: str = GridUse.one.value
     codecs: tuple[str, ...] = ()
+    source_version: str = MAIN
     share: Share | None = field(default=None, hash=False)
 
     def policy_of(self, path: str) -> Policy:

@@ -7,6 +7,7 @@ the options allow; everything else is refused before it is opened, symbolic link
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from icevirt.threads import Threads
 _FILE = "file://"
 _OPEN = 16  # files kept open
 _SHOWN = 5  # names in a message
+_UNUSUAL = re.compile(rb"[^A-Za-z0-9._/~:=+,-]|/[./]")  # in URLs: perhaps they lead elsewhere
 
 
 type Opening = Callable[[], OpenedSource | None]
@@ -114,6 +116,27 @@ class Elsewhere:
                 target=url,
             )
         return self._opened(url).read(offset, length)
+
+    def refuse_outside(self, urls: Strings, known: Iterable[str] = ()) -> None:
+        """Check where many locations lead, those of plain names without a look at each.
+
+        Args:
+            urls: The locations.
+            known: Prefixes of which one is proposed where a location below it is refused.
+
+        Raises:
+            UnsupportedError: One is not allowed.
+            ScanError: One of an unusual name is missing.
+        """
+        inside = np.zeros(len(urls), np.bool_)
+        for prefix in self._prefixes:
+            inside |= urls.begin_with(prefix.encode())
+        if not inside.all():
+            url = urls[int(np.argmin(inside))]
+            self._check(url, url, next((p for p in known if url.startswith(p)), ""))
+        if _UNUSUAL.search(urls.data.tobytes()):
+            for url in urls:
+                self._file(local_path(url) if url.startswith(_FILE) else url)
 
     def beside(self, name: str) -> str:
         """Return the path of a name in the directory of the scanned file.
@@ -223,10 +246,10 @@ class Elsewhere:
             )
         return local_file(url, local_path(url), facts)
 
-    def _check(self, url: str, name: str) -> None:
+    def _check(self, url: str, name: str, proposed: str = "") -> None:
         if any(url.startswith(prefix) for prefix in self._prefixes):
             return
-        folder = url.rsplit("/", 1)[0] + "/"
+        folder = proposed or url.rsplit("/", 1)[0] + "/"
         raise self._refusal(
             "references to paths outside the file's own directory",
             name,

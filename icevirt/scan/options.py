@@ -12,8 +12,9 @@ from icevirt.amounts import parse_size
 from icevirt.archive.options import Names, Option, Options, count, names, size
 from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
-from icevirt.scan.contract import CodecPackage, GridUse, PolicyLike, SidecarUse, rules_of
+from icevirt.scan.contract import MAIN, CodecPackage, GridUse, PolicyLike, SidecarUse, rules_of
 from icevirt.scan.registry import is_installed, unknown_scanner
+from icevirt.scan.versions import arguments_of
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
 """Of values that are stored because they cannot be referenced, by default."""
@@ -71,6 +72,11 @@ def _grids(given: Any) -> str:
 def _packages(given: Any) -> tuple[str, ...]:
     found = names(given)
     return tuple(_one_of(CodecPackage, "no package of codecs", each) for each in found)
+
+
+def _version(given: Any) -> str:
+    arguments_of(given)
+    return str(given)
 
 
 def _one_of(kind: type[StrEnum], what: str, given: Any) -> str:
@@ -198,6 +204,14 @@ class ScanOptions(Options):
             _packages,
         ),
     ] = ()
+    source_version: Annotated[
+        str,
+        Option(
+            "Which version of repositories of Icechunk is taken: branch=NAME, tag=NAME or"
+            " snapshot_id=ID.",
+            _version,
+        ),
+    ] = MAIN
     asset: Annotated[
         str | None,
         Option(

@@ -75,7 +75,8 @@ def _instead(path: str) -> str:
         return ""
     if os.path.isdir(os.path.join(path, "snapshots")):
         return (
-            "It is a repository of Icechunk, which is not a source: name files that it refers to."
+            "It is a repository of Icechunk of version 1: icevirt upgrade makes it one of version"
+            " 2, which is a source."
         )
     with os.scandir(path) as entries:
         found = [
@@ -152,7 +153,7 @@ def _matches(folder: str, segments: Sequence[str], *, with_stores: bool = False)
             yield from _matches(path, rest, with_stores=with_stores)
         elif not rest and not is_folder:
             yield path
-        elif not rest and with_stores and is_store(document := metadata_of(path)):
+        elif not rest and with_stores and (document := metadata_of(path)) != path:
             yield document
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from icevirt.archive.sources import STORES, SourceFile
+from icevirt.archive.sources import REPOSITORY, STORES, SourceFile
 from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
@@ -98,6 +98,9 @@ def _named(url: str, key: str, suffixes: tuple[str, ...], since: str) -> dict[st
             pass
     folder = Address.parse(url).key.strip("/")
     every = _below(bucket, folder, since)
+    repository = every.get(f"{folder}/{REPOSITORY}".lstrip("/"))
+    if repository is not None and any("/snapshots/" in f"/{path}" for path in every):
+        return {key: repository}
     for name in STORES:
         if (document_of := every.get(f"{folder}/{name}".lstrip("/"))) is not None:
             return {key: store_file(document_of.url)}

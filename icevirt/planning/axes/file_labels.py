@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.sources import STORES, source_of_url
+from icevirt.archive.sources import REPOSITORY, STORES, source_of_url
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.dates import (
@@ -276,7 +276,7 @@ def readable_paths(urls: Sequence[str] | Strings) -> Strings | Sequence[str]:
     return [unquote(urlsplit(url).path) if url.startswith(schemes) else url for url in column]
 
 
-_STORES = tuple(f"/{name}" for name in STORES)
+_STORES = tuple(f"/{name}" for name in (*STORES, REPOSITORY))
 
 
 # -- dates in regular expressions ----------------------------------------------------------------

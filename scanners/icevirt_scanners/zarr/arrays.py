@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -17,7 +18,6 @@ from icevirt.errors import UnsupportedError
 from icevirt.model.attributes import FILL
 from icevirt.model.strings import Strings
 from icevirt.model.zarr_v2 import NoEquivalentError
-from icevirt.scan.contract import StoreByteSource
 from icevirt_scanners.context import LEAVE_OUT, ScanContext
 from icevirt_scanners.given import GivenArray, size_of_chunks, with_facts
 from icevirt_scanners.kerchunk.scanner import Described, array_v2, regular_array
@@ -50,14 +50,26 @@ def scan_array(path: str, node: Described, within: tuple[int, int], context: Sca
         UnsupportedError: Zarr v3 has no words for it, or zarr does not know its codecs.
     """
     source: Any = context.source
-    url = source.file.url
-    document = node.array or {}
-    try:
-        if node.v3:
-            given, keys = _of_v3(path, node), ChunkKeys.of_v3(document)
-        else:
-            given, keys = array_v2(path, node, context), ChunkKeys.of_v2(document)
+    given = describe_array(path, node, context)
+    found = _with_chunks(given, node, within, context)
+    array = with_facts(found.array, given.dtype, context, source.chunks(found.chunks))
+    return replace(found, array=array)
+
+
+def describe_array(path: str, node: Described, context: ScanContext) -> GivenArray:
+    """Describe an array by its documents, without its chunks. Raises as `scan_array` does."""
+    with _reading(path, context):
+        given = _of_v3(path, node) if node.v3 else array_v2(path, node, context)
         _check_readable(given.scanned)
+    return given
+
+
+@contextmanager
+def _reading(path: str, context: ScanContext) -> Iterator[None]:
+    """Name the array whose documents cannot be read."""
+    url = context.source.file.url
+    try:
+        yield
     except NoEquivalentError as error:
         raise UnsupportedError(
             f"a Zarr array that readers of Icechunk cannot read: {error}",
@@ -69,9 +81,6 @@ def scan_array(path: str, node: Described, within: tuple[int, int], context: Sca
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         cause = f"{type(error).__name__}: {error}"
         raise damaged(url, variable=path, cause=f"metadata: {cause}") from error
-    found = _with_chunks(given, node.folder, keys, within, source)
-    array = with_facts(found.array, given.dtype, context, source.chunks(found.chunks))
-    return replace(found, array=array)
 
 
 def _of_v3(path: str, node: Described) -> GivenArray:
@@ -150,23 +159,45 @@ def _check_codecs(
 
 
 def _with_chunks(
-    given: GivenArray,
-    folder: str,
-    keys: ChunkKeys,
-    within: tuple[int, int],
-    source: StoreByteSource,
+    given: GivenArray, node: Described, within: tuple[int, int], context: ScanContext
 ) -> Found:
     """Return the array with a reference for each chunk that is there, all of them checked."""
     low, high = within
+    source: Any = context.source
     objects, ndim = source.objects, len(given.grid)
-    rows, index = keys.read(_below(objects.keys, low, high, folder), ndim)
+    path, document = given.scanned.path, node.array or {}
+    with _reading(path, context):
+        keys = ChunkKeys.of_v3(document) if node.v3 else ChunkKeys.of_v2(document)
+    rows, index = keys.read(_below(objects.keys, low, high, node.folder), ndim)
     rows += low
     inside = (index < np.array(given.grid, np.int64)).all(axis=1)
     chunks, index = rows[inside], index[inside]
-    url, path = source.file.url, given.scanned.path
     if int(index.max(initial=0)) > _LAST_CHUNK:
-        raise damaged(url, variable=path, cause="more chunks than Icechunk can number")
-    sizes = objects.sizes[chunks]
+        raise damaged(source.file.url, variable=path, cause="more chunks than Icechunk can number")
+    refuse_lengths(
+        given,
+        objects.sizes[chunks],
+        path,
+        context,
+        name=lambda row: objects.keys[int(chunks[row])],
+    )
+    order = np.lexsort(index.T[::-1]) if ndim else np.arange(len(chunks))
+    table = source.references(index[order], chunks[order])
+    return Found(replace(given.scanned, references=table), chunks, rows[~inside])
+
+
+def refuse_lengths(
+    given: GivenArray,
+    sizes: NDArray[np.int64],
+    path: str,
+    context: ScanContext,
+    name: Callable[[int], str] = str,
+) -> None:
+    """Refuse chunks of another length than their array has; ``name`` gives one for a row.
+
+    Raises:
+        ScanError: There is one.
+    """
     expected = None
     if not given.dtype.hasobject:
         expected = size_of_chunks(given.scanned, given.dtype.itemsize)
@@ -174,16 +205,13 @@ def _with_chunks(
     if wrong.any():
         row = int(np.argmax(wrong))
         raise damaged(
-            url,
+            context.source.file.url,
             variable=path,
             cause="a chunk of another length than its array has",
-            chunk=objects.keys[int(chunks[row])],
+            chunk=name(row),
             length=int(sizes[row]),
             **({} if expected is None else {"expected": expected}),
         )
-    order = np.lexsort(index.T[::-1]) if ndim else np.arange(len(chunks))
-    table = source.references(index[order], chunks[order])
-    return Found(replace(given.scanned, references=table), chunks, rows[~inside])
 
 
 def _below(keys: Strings, low: int, high: int, folder: str) -> Strings:

@@ -2,7 +2,7 @@
 
 Where the bytes of a member begin, the directory does not say: a header of any length lies before
 them. Where a member ends exactly at the next one, that header can hold nothing but the name. All
-others are asked for their headers. See ``docs/decisions/0082-members-of-archives.md``.
+others are asked for their headers: ``docs/decisions/0082-archives-and-repositories-as-sources.md``.
 """
 
 from __future__ import annotations

@@ -150,9 +150,6 @@ def test_a_store_on_a_web_server_is_refused(tmp_path):
         icevirt.build("http://127.0.0.1:1/s.zarr/", tmp_path / "repo", executor="in-process")
 
 
-def test_what_is_not_a_source_yet_is_named(store, tmp_path):
+def test_a_folder_of_stores_is_no_source(store, tmp_path):
     with pytest.raises(IcevirtError, match=r"Name the Zarr stores in it: .*/\*\.zarr"):
         icevirt.plan(tmp_path, executor="in-process")
-    icevirt.build(store, tmp_path / "repo", executor="in-process")
-    with pytest.raises(IcevirtError, match="repository of Icechunk, which is not a source"):
-        icevirt.plan(tmp_path / "repo", executor="in-process")

@@ -1,0 +1,1 @@
+"""Scan repositories of Icechunk: references of references lead to the files themselves."""

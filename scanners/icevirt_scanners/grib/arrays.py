@@ -21,7 +21,7 @@ from icevirt_scanners.context import ScanContext
 from icevirt_scanners.encoding import GZIP, bytes_codec, hash_values, squeeze
 from icevirt_scanners.grib.cube import NUMBER, STEP, TIME, Cube, LevelAxis
 from icevirt_scanners.grib.described import GridOfFile
-from icevirt_scanners.grib.grids import DEGREES, Grid
+from icevirt_scanners.grib.grid_values import DEGREES, Grid
 from icevirt_scanners.grib.variables import VariableKey
 from icevirt_scanners.stored import hold
 
@@ -93,7 +93,8 @@ class PlacedFields:
         return self._array(table.sort(), (bytes_codec(_FLOAT), GZIP))
 
     def _chunks(self) -> NDArray[np.int64]:
-        return np.column_stack([self.index, np.zeros((len(self.index), 2), np.int64)])
+        first = np.zeros((len(self.index), len(self.grid.shape)), np.int64)
+        return np.column_stack([self.index, first])
 
     def _array(self, table: ChunkTable, codecs: tuple[JSON, ...]) -> ScannedArray:
         axes = self.cube.dimensions(self.key)
@@ -179,7 +180,7 @@ def _members(members: bytes) -> ScannedArray:
 def _points(grid: Grid) -> tuple[ScannedArray, ...]:
     """Return the coordinates of a grid that are computed here."""
     axes = (hold(name, (name,), axis.values, axis.attributes) for name, axis in grid.axes.items())
-    mapping = (hold(MAPPING, (), np.int64(0), grid.mapping),) if grid.mapping else ()
+    mapping = (hold(MAPPING, (), np.int64(grid.number), grid.mapping),) if grid.mapping else ()
     places = zip(_PLACES, grid.places or (), strict=grid.places is not None)
     degrees = (hold(name, grid.dimensions, each, DEGREES[name]) for name, each in places)
     return (*axes, *mapping, *degrees)

@@ -19,7 +19,8 @@ from icevirt_scanners.context import LEAVE_OUT
 from icevirt_scanners.grib import by_eccodes
 from icevirt_scanners.grib.by_sidecar import read_by_sidecar
 from icevirt_scanners.grib.cube import Cube, make_cube
-from icevirt_scanners.grib.grids import Grid, name_grids, read_grid
+from icevirt_scanners.grib.grid_values import Grid
+from icevirt_scanners.grib.grids import name_grids, read_grid
 from icevirt_scanners.grib.octets import UnreadGridError
 from icevirt_scanners.grib.sections import (
     DamagedMessageError,
@@ -137,6 +138,10 @@ class DescribedFile:
                 file=file,
                 message=number,
             )
+        if (grid := read_grid(self.fields.grids[self.fields.grid[row]])).is_alternating:
+            found = found.reshape(grid.shape)
+            found[1::2] = found[1::2, ::-1]
+            found = found.reshape(-1)
         return found
 
 

@@ -8,51 +8,22 @@ a column follow each other.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt_scanners.grib.grid_values import DEGREES, Axis, Grid
+from icevirt_scanners.grib.listed_grids import WITHOUT_ROWS, read_reduced
 from icevirt_scanners.grib.octets import Octets, UnreadGridError
 from icevirt_scanners.grib.projections import Earth, gaussian_latitudes, unrotate
 
 type Degrees = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Axis:
-    """A coordinate of one dimension."""
-
-    values: NDArray[np.float64]
-    attributes: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Grid:
-    """A grid of points; the first axis is the one whose number changes slowest in a message."""
-
-    kind: str  # ecCodes' gridType
-    dimensions: tuple[str, str]
-    axes: Mapping[str, Axis]
-    mapping: Mapping[str, Any] = field(default_factory=dict)  # CF's, with grid_mapping_name
-    places: tuple[Degrees, Degrees] | None = None  # of all points, where they were computed
-    is_located: bool = False  # whether the codec computes the places of all points
-    is_relative: bool = False  # whether winds are relative to the grid
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The lengths of its dimensions."""
-        return tuple(len(self.axes[name].values) for name in self.dimensions)
-
-
-DEGREES = {
-    "latitude": {"units": "degrees_north", "standard_name": "latitude", "long_name": "latitude"},
-    "longitude": {"units": "degrees_east", "standard_name": "longitude", "long_name": "longitude"},
-}
-"""Attributes of places."""
 _PROJECTED = {
     "y": {"units": "m", "standard_name": "projection_y_coordinate", "axis": "Y"},
     "x": {"units": "m", "standard_name": "projection_x_coordinate", "axis": "X"},
@@ -63,6 +34,7 @@ _ROTATED = {
 }
 _PLACES = 1 << 16  # points of a grid whose places are stored: they are not in the message
 _LONGEST = 1 << 20  # points of an axis
+_GAUSSIAN = 40
 _UNREAD = "unread_grid"
 _OTHERS = {
     **dict.fromkeys((50, 51, 52, 53), "spectral coefficients"),
@@ -72,10 +44,8 @@ _OTHERS = {
     31: "an Albers grid",
     90: "a space view",
     100: "a triangular grid",
-    101: "an unstructured grid",
     140: "an azimuthal Lambert grid",
     41: "a rotated Gaussian grid",
-    150: "a HEALPix grid",
 }
 # shapes of the earth (table 3.2) for which ecCodes and the codec place points alike
 _LOCATED = {"lambert": (0, 1, 5, 6), "mercator": (0, 1, 5, 6), "polar_stereographic": (0, 1, 6)}
@@ -97,8 +67,12 @@ def read_grid(section: bytes) -> Grid:
     size, read = _READ[template]
     if len(section) < size:
         raise UnreadGridError(f"a section 3 of {len(section)} bytes, too short for its template")
+    if template in WITHOUT_ROWS:
+        return read(held)
     if held.number(10, 1):
-        raise UnreadGridError("a reduced grid")
+        if template != _GAUSSIAN:
+            raise UnreadGridError("a reduced grid of equal latitudes")
+        return read_reduced(held)
     columns, rows = held.number(30, 4), held.number(34, 4)
     if columns * rows != held.number(6, 4) or not columns * rows:
         points = held.number(6, 4)
@@ -132,9 +106,11 @@ def name_grid(section: bytes) -> str:
         grid, held = read_grid(section), Octets(section)
     except UnreadGridError:
         return _UNREAD
+    if grid.points:
+        return f"{grid.kind}_{grid.points}"
     is_map, unit = grid.dimensions == ("y", "x") and grid.kind != "rotated_ll", 1e6
     if not is_map:
-        unit = _unit(held)
+        unit = held.unit()
     first = (held.degrees(at, unit) for at in ((38, 42) if is_map else (46, 50)))
     return "_".join(
         (grid.kind, "x".join(map(str, grid.shape)), *(f"{each:.10g}" for each in first))
@@ -145,22 +121,13 @@ def _order(flags: int, rows: str, columns: str) -> tuple[str, str]:
     return (columns, rows) if flags & _BY_COLUMN else (rows, columns)
 
 
-def _unit(held: Octets) -> float:
-    """Return how many units an angle of one degree has."""
-    unset = (0, 0xFFFFFFFF)
-    basic, parts = held.number(38, 4), held.number(42, 4)
-    if (basic in unset) != (parts in unset):
-        raise UnreadGridError(f"a grid of basic angle {basic} in {parts} parts")
-    return 1e6 if basic in unset else parts / basic
-
-
 def _along(first: float, step: float, count: int) -> NDArray[np.float64]:
     """Return numbers that grow by a step, each from the one before, as ecCodes adds them."""
     return np.add.accumulate(np.concatenate([[first], np.full(count - 1, step)]))
 
 
 def _longitudes(held: Octets, flags: int) -> NDArray[np.float64]:
-    unit, count = _unit(held), held.number(30, 4)
+    unit, count = held.unit(), held.number(30, 4)
     first, last = held.degrees(50, unit), held.degrees(59, unit)
     if count == 1:
         return np.array([last % 360 if last > 0 else last])
@@ -176,7 +143,7 @@ def _longitudes(held: Octets, flags: int) -> NDArray[np.float64]:
 
 
 def _latitudes(held: Octets, flags: int) -> NDArray[np.float64]:
-    unit, count = _unit(held), held.number(34, 4)
+    unit, count = held.unit(), held.number(34, 4)
     first, last, step = (held.degrees(at, unit) for at in (46, 55, 67))
     if held.number(67, 4) == 0xFFFFFFFF:
         step = abs(first - last) / max(count - 1, 1)
@@ -192,7 +159,7 @@ def _check_direction(first: float, last: float, flags: int) -> None:
 
 
 def _gaussian(held: Octets, flags: int) -> NDArray[np.float64]:
-    unit, count, parallels = _unit(held), held.number(34, 4), held.number(67, 4)
+    unit, count, parallels = held.unit(), held.number(34, 4), held.number(67, 4)
     first, last = held.degrees(46, unit), held.degrees(55, unit)
     if not 0 < parallels <= 1 << 14:
         raise UnreadGridError(f"a Gaussian grid of {parallels} parallels")
@@ -226,12 +193,13 @@ def _on_degrees(
             "longitude": Axis(values=_longitudes(held, flags), attributes=DEGREES["longitude"]),
         },
         is_relative=bool(held.number(54, 1) & 8),
+        is_alternating=held.is_alternating(71),
     )
 
 
 def _rotated(held: Octets) -> Grid:
     flags = held.scan(71)
-    unit = _unit(held)
+    unit = held.unit()
     pole = held.degrees(72, unit), held.degrees(76, unit)
     if held.number(80, 4) & 0x7FFFFFFF:
         raise UnreadGridError("a rotated grid that is turned around its pole as well")
@@ -257,6 +225,7 @@ def _rotated(held: Octets) -> Grid:
         },
         places=places,
         is_relative=bool(held.number(54, 1) & 8),
+        is_alternating=held.is_alternating(71),
     )
 
 
@@ -350,6 +319,7 @@ def _on_map(held: Octets, kind: str, place: _Place, mapping: dict[str, Any]) -> 
         },
         is_located=held.number(14, 1) in _LOCATED[kind],
         is_relative=bool(held.number(46, 1) & 8),
+        is_alternating=held.is_alternating(place.scan),
     )
 
 
@@ -360,5 +330,5 @@ _READ: dict[int, tuple[int, Callable[[Octets], Grid]]] = {
     10: (72, _mercator),
     20: (65, _stereographic),
     30: (81, _lambert),
-    40: (72, _regular_gaussian),
-}
+    _GAUSSIAN: (72, _regular_gaussian),
+} | WITHOUT_ROWS

@@ -43,18 +43,32 @@ class Octets:
         """Return an angle."""
         return self.signed(at) / unit
 
+    def unit(self) -> float:
+        """Return how many units an angle of one degree has, on a grid of latitudes."""
+        unset = (0, 0xFFFFFFFF)
+        basic, parts = self.number(38, 4), self.number(42, 4)
+        if (basic in unset) != (parts in unset):
+            raise UnreadGridError(f"a grid of basic angle {basic} in {parts} parts")
+        return 1e6 if basic in unset else parts / basic
+
     def scaled(self, at: int) -> float:
         """Return a value behind its scale factor."""
         return self.number(at + 1, 4) / 10.0 ** self.signed(at, 1)
 
     def scan(self, at: int) -> int:
-        """Return the scanning mode. Raises `UnreadGridError` for one that is not read."""
+        """Return the scanning mode, but for whether rows are scanned in alternating directions.
+
+        Raises:
+            UnreadGridError: It is one that is not read.
+        """
         flags = self.number(at, 1)
-        if flags & _ALTERNATING:
-            raise UnreadGridError("a grid whose rows are scanned in alternating directions")
         if flags & _SHIFTED:
             raise UnreadGridError("a grid whose rows are shifted against each other")
-        return flags
+        return flags & ~_ALTERNATING
+
+    def is_alternating(self, at: int) -> bool:
+        """Say whether rows are scanned in alternating directions."""
+        return bool(self.number(at, 1) & _ALTERNATING)
 
     def earth(self) -> Earth:
         """Return the shape of the earth (table 3.2)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,7 @@ class Undecoded:
     packed: NDArray[np.bool_]
     mapped: NDArray[np.bool_]
     wide: NDArray[np.bool_]
+    turned: NDArray[np.bool_]
     any: NDArray[np.bool_]
 
     @classmethod
@@ -81,6 +83,7 @@ class Undecoded:
         packed = ~_IS_KNOWN[template]
         mapped = (fields.bitmap != _NO_BITMAP) & (fields.bitmap != _OWN_BITMAP)
         wide = (bits > 0) & ((bits < _LEAST[template]) | (bits > _MOST[template])) & ~packed
+        turned = np.array([*map(_is_alternating, fields.grids)], np.bool_)[fields.grid]
         return cls(
             fields=fields,
             packing=packing,
@@ -89,8 +92,16 @@ class Undecoded:
             packed=packed,
             mapped=mapped,
             wide=wide,
-            any=later | packed | mapped | wide,
+            turned=turned,
+            any=later | packed | mapped | wide | turned,
         )
+
+
+def _is_alternating(section: bytes) -> bool:
+    """Say whether every second row of a grid is reversed in its messages."""
+    with suppress(UnreadGridError):
+        return read_grid(section).is_alternating
+    return False
 
 
 def find_codec_refusal(undecoded: Undecoded, rows: NDArray[np.int64]) -> str:
@@ -108,6 +119,8 @@ def find_codec_refusal(undecoded: Undecoded, rows: NDArray[np.int64]) -> str:
     elif undecoded.wide[at]:
         least, most = _BITS[int(packing[at])]
         why = f"packing 5.{int(packing[at])} of {int(bits[at])} bits a value, not {least} to {most}"
+    elif undecoded.turned[at]:
+        why = "rows are scanned in alternating directions"
     else:
         why = f"its bitmap is the predefined one {int(undecoded.fields.bitmap[at])}"
     return f"{why} (message {int(undecoded.fields.message[at])})"

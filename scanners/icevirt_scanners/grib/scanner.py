@@ -249,7 +249,7 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
         if place not in done and all(at in each for at, each in zip(place, inside, strict=False)):
             done.add(place)  # the first message of a place counts
             box = tuple(int(at) - each.start for at, each in zip(place, inside, strict=False))
-            found[box] = held.decode(row, source).reshape(grid.shape)[region[-2:]]
+            found[box] = held.decode(row, source).reshape(grid.shape)[region[-len(grid.shape) :]]
     return found
 
 

@@ -78,7 +78,7 @@ def points(handle):
             handle, across
         ):
             return eccodes.codes_get(handle, across) * eccodes.codes_get(handle, up)
-    return eccodes.codes_get_size(handle, "values")
+    return eccodes.codes_get(handle, "numberOfDataPoints")
 
 
 @dataclass
@@ -98,12 +98,18 @@ def by_eccodes(body, *keys):
         values = eccodes.codes_get_values(handle)
         return Read(
             np.where(values == MISSING, np.nan, values),
-            eccodes.codes_get_array(handle, "latitudes"),
-            eccodes.codes_get_array(handle, "longitudes"),
+            *(_places(handle, name) for name in ("latitudes", "longitudes")),
             {key: eccodes.codes_get(handle, key) for key in keys},
         )
     finally:
         eccodes.codes_release(handle)
+
+
+def _places(handle, name):
+    try:
+        return eccodes.codes_get_array(handle, name)
+    except eccodes.KeyValueNotFoundError:  # of an unstructured grid
+        return np.zeros(0)
 
 
 def several(*bodies):

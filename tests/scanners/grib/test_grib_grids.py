@@ -8,8 +8,8 @@ import xarray as xr
 
 import icevirt
 from icevirt.api.scan import scan_file
-from icevirt.errors import ScanError
-from scanners.grib.grib_files import by_eccodes, message
+from icevirt.errors import CombineError, ScanError
+from scanners.grib.grib_files import by_eccodes, message, put
 
 EAST = {"longitudeOfFirstGridPointInDegrees": 5, "longitudeOfLastGridPointInDegrees": 35}
 GROUPS = {
@@ -134,3 +134,18 @@ def test_grids_that_differ_in_what_no_name_says_have_a_digest_in_their_names(tmp
     assert both["a"] == both["b"]  # whatever stands first
     assert sorted(both["a"].values()) == [[0, 10, 20, 30], [0, 20, 40, 60]]
     assert all(re.fullmatch(r"/regular_ll_3x4_20_0_[0-9a-f]{8}", path) for path in both["a"])
+
+
+def icon(number):
+    keys = {"gridType": "unstructured_grid", "numberOfDataPoints": 9, "numberOfGridUsed": number}
+    return message("GRIB2", **keys, dataDate=20240100 + number, values=np.full(9, float(number)))
+
+
+def test_files_of_one_list_of_points_combine_and_those_of_two_do_not(tmp_path):
+    for name, body in (("a", icon(1)), ("b", put(icon(1), 1, 16, b"\5")), ("c", icon(2))):
+        (tmp_path / f"{name}.grib2").write_bytes(body)
+    files = [str(tmp_path / f"{name}.grib2") for name in "abc"]
+    plan = icevirt.plan(files[:2], executor="in-process")
+    assert "2 steps" in str(plan)
+    with pytest.raises(CombineError, match="/spatial_ref"):
+        icevirt.plan(files, executor="in-process")

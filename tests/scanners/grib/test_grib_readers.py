@@ -25,6 +25,12 @@ KINDS = {
 ON = {name: keys for name, keys in GRIDS.items() if "sample" in keys} | {
     f"scanned in order {number}": keys for number, keys in enumerate(SCANNED)
 }
+ON |= {
+    "unstructured": {"sample": "GRIB2", "gridType": "unstructured_grid"}
+    | {"numberOfDataPoints": 50, "numberOfGridUsed": 26},
+    "HEALPix": {"sample": "GRIB2", "gridType": "healpix", "Nside": 2, "numberOfDataPoints": 48}
+    | {"orderingConvention": "nested", "longitudeOfFirstGridPointInDegrees": 45},
+}
 ON["Lambert, two parallels, WGS 84"] |= {"Nx": 6}  # the name of a grid says no parallels
 STEPS = [*product(PACKINGS, KINDS)]  # a step of each
 PRESSURE = {"typeOfFirstFixedSurface": 100, "scaleFactorOfFirstFixedSurface": 0}

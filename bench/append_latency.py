@@ -13,6 +13,11 @@ array; with ``--sidecar`` each lies beside a list of its messages, put there bef
 says what commits: `icevirt.append`, `icevirt.update`, or a stream of Spark, where processor time is
 that of the driver's Python. ``--peer`` does the commits with icechunk's own client for comparison:
 it gets the locations of the chunks as arguments and reads no file.
+``--every 1`` lets a file arrive each second, however far the process is, and a reader in a process
+of its own opens the repository anew behind each commit. It prints a line for each commit, then
+seconds from the arrival of a file to the end of its commit, and until that reader had its value.
+``--trace`` prints each request with its begin and end. On a machine that others use, compare
+processor time, waits and requests.
 """
 
 from __future__ import annotations
@@ -20,11 +25,14 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -57,6 +65,8 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=0, help="behind which files are appended")
     parser.add_argument("--files", type=int, default=12, help="that are appended")
     parser.add_argument("--latency", type=float, default=0.058, help="seconds before an answer")
+    parser.add_argument("--every", type=float, help="seconds between files, which do not wait")
+    parser.add_argument("--reader", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--grib", action="store_true", help="files of GRIB, by ecCodes")
     parser.add_argument("--sidecar", action="store_true", help="lists beside files of GRIB")
     parser.add_argument("--how", choices=["append", "update", "stream"], default="append")
@@ -66,6 +76,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.proxy:
         serve(int(asked.proxy[0]), int(asked.proxy[1]), float(asked.proxy[2]))
+        return
+    if asked.reader:
+        read_when_told(*asked.reader)
         return
     server, proxy = free_port(), free_port()
     env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(server), "LOG_LEVEL": "ERROR"}
@@ -121,6 +134,15 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     if asked.commits:
         held.put("repo", with_history(bytes(held.get("repo").bytes()), asked.commits))
     tell(proxy, asked.latency)
+    if asked.every:
+        arriving = []
+        for number in range(asked.files):
+            path = folder / f"{number:06}.arriving"
+            write(path, steps + number, 1, asked.arrays)
+            name = f"{number + (asked.how == 'update'):06}.{suffix}"
+            arriving.append(partial(put, there, name, path, asked))
+        pace(asked, Arrivals(arriving, asked.every), proxy, archive, folder, steps)
+        return
     took, used, read_in = [], [], []
     print("file  seconds  processor  flat  waits  read  written  phases  requests  reader")
     commit = commits(asked.how, archive, repo, folder)
@@ -130,7 +152,7 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         asked_of(proxy)
         begin, spent = time.perf_counter(), time.process_time()
         put(there, f"{first + number:06}.{suffix}", folder / "next", asked)
-        report = commit()
+        report = commit()[-1]
         took.append(time.perf_counter() - begin)
         used.append(time.process_time() - spent)
         seconds = getattr(report, "seconds", {})
@@ -174,12 +196,115 @@ def put(there: Any, name: str, path: Path, asked: Any) -> None:
     there.put(name, path.read_bytes())
 
 
-def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], Any]:
-    """Return what commits the file that is new, and returns when it is committed."""
+class Arrivals(threading.Thread):
+    """Files that arrive at their times, and when each was there."""
+
+    def __init__(self, puts: list[Callable[[], None]], every: float) -> None:
+        super().__init__(daemon=True)
+        self.at = [0.0] * len(puts)
+        self._puts, self._every = puts, every
+
+    def run(self) -> None:
+        """Put one after the other."""
+        begin = time.time()
+        for number, put_file in enumerate(self._puts):
+            time.sleep(max(0.0, begin + number * self._every - time.time()))
+            put_file()
+            self.at[number] = time.time()
+
+
+def pace(
+    asked: Any, arrivals: Arrivals, proxy: int, archive: str, folder: Path, steps: int
+) -> None:
+    """Commit what arrives until all is there, and say how long each file took."""
+    count = len(arrivals.at)
+    late = S3Place(endpoint=f"http://127.0.0.1:{proxy}", prefix="repo")
+    command = [sys.executable, __file__, "--reader", late.endpoint, archive, str(folder / "first")]
+    pipe = subprocess.PIPE
+    reader = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    read_at = [0.0] * count
+    committed_at = [0.0] * count
+
+    def follow() -> None:
+        seen = 0
+        for line in reader.stdout or ():
+            now, there = line.split()
+            for number in range(seen, int(there) - steps):
+                read_at[number] = float(now)
+            seen = max(seen, int(there) - steps)
+
+    following = threading.Thread(target=follow)
+    following.start()
+    commit = commits(asked.how, archive, late.icevirt(), folder)
+    arrivals.start()
+    done, used = 0, []
+    print("commit  files  seconds  processor  waits  requests", flush=True)
+    while done < count:
+        number_there = sum(each > 0 for each in arrivals.at)
+        if asked.how != "stream" and number_there <= done:
+            time.sleep(0.02)
+            continue
+        asked_of(proxy)
+        begin, spent = time.time(), time.process_time()
+        reports = commit()
+        now, before = time.time(), done
+        reader.stdin.write("look\n")
+        reader.stdin.flush()
+        done += files_in(reports)
+        committed_at[before:done] = [now] * (done - before)
+        used.append(time.process_time() - spent)
+        requests = asked_of(proxy)
+        waits = requests.pop(_WAITS, 0)
+        total = sum(requests.values()) - requests[_READ] - requests[_WRITTEN]
+        print(
+            f"{len(used):4}  {done - before}  {now - begin:.2f}  {used[-1]:.2f}  {waits}  {total}",
+            flush=True,
+        )
+    reader.stdin.close()
+    following.join()
+    reader.wait()
+    to_commit = np.subtract(committed_at, arrivals.at)
+    to_reader = np.subtract(read_at, arrivals.at)
+    print(
+        f"{count} files, one each {asked.every:g} s, {len(used)} commits; "
+        f"processor median {statistics.median(used):.2f} s a commit"
+    )
+    for name, each in (("committed", to_commit), ("read", to_reader)):
+        print(
+            f"{name} after: median {np.median(each):.2f} s, most {each.max():.2f} s, "
+            f"behind the first file most {each[1:].max():.2f} s"
+        )
+
+
+def read_when_told(endpoint: str, archive: str, first: str) -> None:
+    """Open the repository anew for each line that comes, and print when and how many steps."""
+    repo = S3Place(endpoint=endpoint, prefix="repo").icevirt()
+    places = [archive.rpartition("/")[0] + "/", f"file://{first}/"]
+    for _ in sys.stdin:
+        with icevirt.open(repo, authorize_virtual_chunk_access=places) as opened:
+            name, along = next(
+                (name, next(each for each in ("time", "step") if each in array.dims))
+                for name, array in opened.data_vars.items()
+                if {"time", "step"} & {*array.dims}
+            )
+            assert np.isfinite(opened[name].isel({along: -1}).values).any()
+            print(time.time(), opened.sizes[along], flush=True)
+
+
+def files_in(reports: list[Any]) -> int:
+    """Return how many files were committed."""
+    names = ("files_appended", "files_added")
+    return sum(getattr(each, name, 0) for each in reports for name in names)
+
+
+def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], list[Any]]:
+    """Return what commits files that are new, and returns its reports when they are committed."""
     if how == "append":
-        return lambda: icevirt.append(archive, repo)
+        return lambda: [icevirt.append(archive, repo)]
     if how == "update":
-        return lambda: icevirt.update(repo)
+        return lambda: [icevirt.update(repo)]
     from pyspark.sql import SparkSession
 
     from icevirt.spark import foreach_batch, register
@@ -189,11 +314,10 @@ def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], Any
     spark = builder.getOrCreate()
     register(spark)
     done: list[Any] = []
-    append = foreach_batch(repo)
+    appender = foreach_batch(repo)
 
     def append_batch(batch: Any, number: int) -> None:
-        append(batch, number)
-        done.append(number)
+        done.append(appender.append(batch, number))
 
     query = (
         spark.readStream.format("icevirt-files")
@@ -203,12 +327,14 @@ def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], Any
         .start()
     )
 
-    def wait() -> None:
+    def wait() -> list[Any]:
         while not done:
             if query.exception() is not None:
                 raise RuntimeError(str(query.exception()))
             time.sleep(0.005)
-        done.clear()
+        reports = done[:]
+        del done[: len(reports)]
+        return reports
 
     return wait
 

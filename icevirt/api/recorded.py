@@ -132,7 +132,7 @@ def _scan_options(scan: Mapping[str, Any]) -> dict[str, Any]:
             "drop_variables": scan.get("drop_variables", ()),
             "max_native_bytes_per_file": scan.get("max_native_bytes", 0),
             "variable_policy": dict(scan["policy"]) if scan.get("policy") else "fail",
-            "sidecar": scan.get("sidecar", SidecarUse.auto.value),
+            "sidecar": scan.get("sidecar", SidecarUse.usual.value),
             "grids": scan.get("grids", GridUse.one.value),
             "source_version": scan.get("source_version", MAIN),
         }

@@ -46,6 +46,7 @@ class Policy(StrEnum):
 class SidecarUse(StrEnum):
     """Whether a file that lists what is in another one is read in its place."""
 
+    usual = "usual"  # lists of GRIB where there are some; documents of NetCDF never
     auto = "auto"  # where there is one
     require = "require"  # a file without one is an error
     ignore = "ignore"
@@ -250,7 +251,8 @@ class ScannerOptions(CombineHints):
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory.
         policy: Patterns of variables and their policies; see `icevirt.scan.contract`.
-        sidecar: Whether the list of messages beside a file of GRIB is used, a `SidecarUse`.
+        sidecar: Whether the list of messages beside a file of GRIB, or the DMR++ document beside
+            one of NetCDF, is used, a `SidecarUse`.
         grids: What several grids of a file of GRIB become, a `GridUse`.
         codecs: Packages of codecs that readers will have beside zarr's.
         source_version: Which version of a repository of Icechunk is taken, like ``tag=v1``.
@@ -265,7 +267,7 @@ class ScannerOptions(CombineHints):
     scanner: str = ""
     allow_references_to: tuple[str, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
-    sidecar: str = SidecarUse.auto.value
+    sidecar: str = SidecarUse.usual.value
     grids: str = GridUse.one.value
     codecs: tuple[str, ...] = ()
     source_version: str = MAIN

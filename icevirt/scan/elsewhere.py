@@ -77,7 +77,7 @@ class Elsewhere:
         self._reads_servers = reads_servers
         self._opened = lru_cache(_OPEN)(_open_target)
         # whatever its URL, it is not read from this disk, and neither are those beside it
-        self._is_far = source.local_path is None
+        self.is_far = source.local_path is None
 
     def targets(self, names: Iterable[str]) -> Targets:
         """Return the files of the given names: URLs, or absolute paths of local files.
@@ -160,7 +160,7 @@ class Elsewhere:
         """
         try:
             name = self._spell(name)
-            if is_url(name) and (not name.startswith(_FILE) or self._is_far):
+            if is_url(name) and (not name.startswith(_FILE) or self.is_far):
                 self._check(name, name)
                 return RemoteSource(name)
             url = file_url(name.removeprefix(_FILE))  # of what a symbolic link leads to
@@ -172,7 +172,7 @@ class Elsewhere:
 
     def sources(self, names: Sequence[str]) -> list[Opening]:
         """Return what opens each of some files as `source` does; servers are asked at once."""
-        if not self._is_far:
+        if not self.is_far:
             return [partial(self.source, name) for name in names]
         with Threads(len(names), "icevirt-beside") as pool:
             return [pool.submit(carrying(self.source), name).result for name in names]

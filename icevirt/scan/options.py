@@ -181,12 +181,13 @@ class ScanOptions(Options):
     sidecar: Annotated[
         str,
         Option(
-            "Whether the list of messages beside a file of GRIB (.idx, .index) is read in place of"
-            " the headers of all messages. auto: where there is one; require: a file without one"
-            " is bad; ignore: never.",
+            "Whether a file beside another one is read in place of what it describes: the list of"
+            " messages of GRIB (.idx, .index), the DMR++ document of NetCDF and HDF5 (.dmrpp)."
+            " auto: where there is one; require: a file without one is bad; ignore: never; usual:"
+            " lists of GRIB alone, where there is one.",
             _sidecar,
         ),
-    ] = SidecarUse.auto.value
+    ] = SidecarUse.usual.value
     grids: Annotated[
         str,
         Option(

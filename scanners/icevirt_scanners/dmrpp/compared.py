@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,10 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkType
 from icevirt.model.json import JSON
-from icevirt.scan.contract import ScannerOptions
-from icevirt.scan.elsewhere import Elsewhere
+from icevirt.remedy_notation import write_remedy
+from icevirt.scan.contract import ByteSource, ChunkReader, ScannerOptions, SidecarUse
 from icevirt.scan.values import read
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.hdf5.scanner import Hdf5Scanner
 
 DIMENSION = "a dimension, or values of it that were never written"
 """What a document has where netCDF stored the dimension alone: only the file tells which."""
@@ -27,8 +27,37 @@ _DECODING = ("_FillValue", "missing_value", "scale_factor", "add_offset", "units
 """Attributes that change what a reader makes of the stored values."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GranuleFile:
+    """The file that a document describes."""
+
+    url: str
+    document: str  # its URL
+    open: Callable[[], AbstractContextManager[ByteSource] | None]  # None: there is no such file
+    scanning: Callable[[ByteSource, ScannerOptions], ScannedFile]  # the scan of its format
+    instead: str = ""  # how it is scanned without the document, behind a colon
+
+    def scan(self, options: ScannerOptions) -> ScannedFile:
+        """Scan the file itself. Raises as its scanner does."""
+        opened = self.open()
+        if opened is None:
+            raise self.contradiction(cause="there is no such file")
+        with opened as source:
+            return self.scanning(source, replace(options, sidecar=SidecarUse.ignore.value))
+
+    def contradiction(self, **facts: Any) -> ScanError:
+        """Return the error for a document that says something else than its file."""
+        return ScanError(
+            "a DMR++ document contradicts the file that it describes",
+            do=write_remedy("Make the document again, or scan the file itself", self.instead, "."),
+            file=self.document,
+            target=self.url,
+            **facts,
+        )
+
+
 def compare_with_file(
-    elsewhere: Elsewhere, target: str, arrays: Sequence[ScannedArray], context: ScanContext
+    file: GranuleFile, arrays: Sequence[ScannedArray], context: ScanContext, reading: ChunkReader
 ) -> None:
     """Scan the file that a document describes, and compare.
 
@@ -36,26 +65,25 @@ def compare_with_file(
         ScanError: The document contradicts the file, or there is no such file.
     """
     options = ScannerOptions(group=context.options.group, policy=(("*", "skip"),))
-    found = {each.path: each for each in _scan(elsewhere, target, options, context).arrays}
+    found = {each.path: each for each in file.scan(options).arrays}
     for array in arrays:
         if array.path not in found:
             if array.references.count(ChunkType.inline):
                 continue  # archives add values that files lack
-            raise _contradiction(context, target, variable=array.path, cause="not in the file")
-        for what, said, true in _differences(array, found.pop(array.path), elsewhere):
-            raise _contradiction(
-                context, target, variable=array.path, cause=what, said=str(said), found=str(true)
+            raise file.contradiction(variable=array.path, cause="not in the file")
+        for what, said, true in _differences(array, found.pop(array.path), reading):
+            raise file.contradiction(
+                variable=array.path, cause=what, said=str(said), found=str(true)
             )
 
 
 def read_from_file(
-    elsewhere: Elsewhere, target: str, lacking: Mapping[str, str], context: ScanContext
+    file: GranuleFile, lacking: Mapping[str, str], context: ScanContext
 ) -> tuple[ScannedArray, ...]:
     """Return the variables of which the document does not say all, as the file's own scan does.
 
     Args:
-        elsewhere: What opens the file.
-        target: Its URL.
+        file: What the document describes.
         lacking: What the document lacks, by path.
         context: Of the document's scan, which gets what is found on the way.
 
@@ -64,7 +92,7 @@ def read_from_file(
         UnsupportedError: One cannot be represented, and may not be left out.
     """
     options = replace(context.options, variables=tuple(lacking), share=None)
-    found = _scan(elsewhere, target, options, context)
+    found = file.scan(options)
     context.findings += found.findings
     there = {each.path: each for each in found.arrays}
     for path, cause in lacking.items():
@@ -72,34 +100,14 @@ def read_from_file(
             continue
         if path not in there and path not in found.left_out:
             what = f"not in the file, and the document has {cause}"
-            raise _contradiction(context, target, variable=path, cause=what)
+            raise file.contradiction(variable=path, cause=what)
         context.tell(path, "read-from-file", f"its DMR++ document has: {cause}")
     context.left_out += [path for path in found.left_out if path in lacking]
     return tuple(there[path] for path in lacking if path in there)
 
 
-def _scan(
-    elsewhere: Elsewhere, target: str, options: ScannerOptions, context: ScanContext
-) -> ScannedFile:
-    opened = elsewhere.source(target)
-    if opened is None:
-        raise _contradiction(context, target, cause="there is no such file")
-    with opened:
-        return Hdf5Scanner().scan(opened, options)
-
-
-def _contradiction(context: ScanContext, target: str, **facts: Any) -> ScanError:
-    return ScanError(
-        "a DMR++ document contradicts the file that it describes",
-        do="Make the document again, or scan the file itself.",
-        file=context.source.file.url,
-        target=target,
-        **facts,
-    )
-
-
 def _differences(
-    said: ScannedArray, true: ScannedArray, elsewhere: Elsewhere
+    said: ScannedArray, true: ScannedArray, reading: ChunkReader
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield what the document says otherwise than the file: what, by the document, by the file."""
     yield from _unequal("the shape", said.shape, true.shape)
@@ -107,7 +115,7 @@ def _differences(
     for name in _DECODING:
         yield from _unequal(name, _plain(said, name), _plain(true, name))
     if any(each.references.count(ChunkType.inline) for each in (said, true)):
-        one, other = (read(each, elsewhere.read) for each in (said, true))
+        one, other = (read(each, reading.read) for each in (said, true))
         if one.tobytes() != other.tobytes():  # one of them has no references to compare
             yield "the values", one.ravel()[:_SHOWN], other.ravel()[:_SHOWN]
         return

@@ -22,7 +22,7 @@ from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.remedy_notation import write_code, write_option, write_remedy
-from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
+from icevirt.scan.contract import ByteSource, Policy, ScannerOptions, SidecarUse
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
 from icevirt_scanners.context import no_such_group
 from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
@@ -85,6 +85,12 @@ class Hdf5Scanner:
             ScanError: The file is damaged, or has no such group.
             UnsupportedError: Something in it has no exact representation.
         """
+        if options.sidecar in {SidecarUse.auto, SidecarUse.require} and options.share is None:
+            from icevirt_scanners.dmrpp.granule import describe_beside  # reads what few files have
+
+            described = describe_beside(source, options, self, self.scan)
+            if described is not None:
+                return described
         with _open(source, options) as (walk, context):
             context.findings += walk.findings
             tell_unclosed(context, 0 if context.raw is None else context.raw.space.base)

@@ -19,7 +19,7 @@ import xarray as xr
 import icevirt
 from builds.support import assert_same_dataset, opened_by_both
 from icevirt.errors import IcevirtError, ScanError
-from icevirt_scanners.dmrpp import scanner
+from icevirt_scanners.dmrpp import granule
 from icevirt_scanners.hdf5.scanner import Hdf5Scanner
 from scanners.dmrpp.document_of import SPACES, write_document
 
@@ -28,8 +28,8 @@ LAT, LON = 4, 6
 
 @pytest.fixture(autouse=True)
 def _no_kind_is_known(monkeypatch):
-    monkeypatch.setattr(scanner, "_known", {})
-    monkeypatch.setattr(scanner, "_ONE_IN", 1 << 62)
+    monkeypatch.setattr(granule, "_known", {})
+    monkeypatch.setattr(granule, "_ONE_IN", 1 << 62)
 
 
 def write_file(path, day=0):
@@ -103,7 +103,7 @@ def test_of_a_known_kind_the_document_alone_is_read(granules, monkeypatch):
     for name in names(granules):
         icevirt.scan_file(name, scan_options={"drop_variables": ["words"]})
     assert [url.rpartition("/")[2] for url in opened] == ["g0.nc"]
-    monkeypatch.setattr(scanner, "_ONE_IN", 1)
+    monkeypatch.setattr(granule, "_ONE_IN", 1)
     icevirt.scan_file(names(granules)[2], scan_options={"drop_variables": ["words"]})
     assert len(opened) == 2
 
@@ -140,7 +140,7 @@ def test_values_in_a_document_are_compared_with_those_of_the_file(is_packed, gra
     icevirt.scan_file(document)
     other = (values + 1).tobytes()
     put(zlib.compress(other) if is_packed else other)
-    monkeypatch.setattr(scanner, "_known", {})
+    monkeypatch.setattr(granule, "_known", {})
     with pytest.raises(ScanError, match=r"contradicts.*the values"):
         icevirt.scan_file(document)
 
@@ -298,6 +298,81 @@ def test_documents_on_a_server_are_joined_by_values_of_the_files_beside_them(
         xr.open_dataset(tmp_path / "theirs", engine="icevirt") as theirs,
     ):
         xr.testing.assert_identical(ours.load(), theirs.load())
+
+
+BESIDE = {"sidecar": "require"}
+
+
+def test_a_document_beside_a_file_stands_for_its_scan(granules, tmp_path, monkeypatch, in_process):
+    opened = []
+    real = granule.Granule.describe
+
+    def describe(self):
+        opened.append(self.written.url)
+        return real(self)
+
+    monkeypatch.setattr(granule.Granule, "describe", describe)
+    found = {}
+    for use in ("require", "auto", "usual", "ignore"):
+        made = tmp_path / use
+        report = icevirt.build(granules, made, concat_dim="time", scan_options={"sidecar": use})
+        found[use] = opened_by_both(made, report)
+        assert_same_dataset(found[use], found["require"])
+        assert len(opened) == 3 * (use in {"require", "auto"})
+        opened.clear()
+    assert icevirt.verify(tmp_path / "require").ok
+
+
+def test_references_by_a_document_beside_carry_the_checksum_of_the_file(granules):
+    ours = icevirt.scan_file(granules[0], scan_options=BESIDE)
+    theirs = icevirt.scan_file(granules[0])
+    assert {each.code for each in ours.findings} - {each.code for each in theirs.findings} == {
+        "by-sidecar", "read-from-file",
+    }  # fmt: skip
+    for path in ("/plain", "/packed", "/partly", "/below/count", "/words"):
+        one, other = ours.array(path), theirs.array(path)
+        assert one.references.sort() == other.references.sort()
+        assert (one.dimension_names, one.shape) == (other.dimension_names, other.shape)
+
+
+def test_a_file_without_a_document_is_scanned_itself_or_a_bad_file(granules):
+    Path(names(granules)[0]).unlink()
+    expected = icevirt.scan_file(granules[0])
+    found = icevirt.scan_file(granules[0], scan_options={"sidecar": "auto"})
+    assert [each.path for each in found.arrays] == [each.path for each in expected.arrays]
+    with pytest.raises(ScanError, match="no sidecar") as caught:
+        icevirt.scan_file(granules[0], scan_options=BESIDE)
+    assert caught.value.facts["looked_for"] == ["g0.nc.dmrpp"]
+
+
+def test_a_document_of_another_file_is_refused_with_the_way_out(granules, tmp_path):
+    """A file that was written again is newer than its document, and then it is compared."""
+    icevirt.scan_file(granules[0], scan_options=BESIDE)
+    first, second = (Path(name) for name in names(granules)[:2])
+    second.write_bytes(first.read_bytes().replace(b'"[0,0,0]"', b'"[0,9,0]"', 1))
+    with pytest.raises(ScanError) as caught:
+        icevirt.scan_file(granules[1], scan_options=BESIDE)
+    assert "g1.nc.dmrpp" in str(caught.value)
+    second.write_bytes(re.sub(rb'offset="\d(\d+)" nBytes="24"', rb'offset="1\1" nBytes="24"',
+                              first.read_bytes(), count=1))  # fmt: skip
+    os.utime(second, (1_600_000_000, 1_600_000_000))
+    with pytest.raises(ScanError, match=r'contradicts.*sidecar": "ignore"'):
+        icevirt.scan_file(granules[1], scan_options=BESIDE)
+    assert icevirt.scan_file(granules[1], scan_options={"sidecar": "ignore"}).arrays
+
+
+@pytest.mark.servers
+def test_a_granule_on_a_server_takes_a_request_and_one_for_its_document(granules, http_server):
+    drop = {"drop_variables": ["words"]}
+    for path in (*granules, *map(Path, names(granules))):
+        http_server.files.put(f"a/{path.name}", path.read_bytes(), '"1"')
+    urls = [f"{http_server.url}/a/{path.name}" for path in granules]
+    icevirt.scan_file(urls[0], scan_options={**drop, **BESIDE})  # the kind is known
+    before = len(http_server.rules.requests)
+    found = icevirt.scan_file(urls[1], scan_options={**drop, **BESIDE})
+    paths = [each.target for each in http_server.rules.requests[before:]]
+    assert paths == ["/a/g1.nc", "/a/g1.nc.dmrpp"]
+    assert {*found.array("/plain").references.locations.etag} == {'"1"'}
 
 
 BAD = {

@@ -58,23 +58,27 @@ class GranuleFile:
 
 def compare_with_file(
     file: GranuleFile, arrays: Sequence[ScannedArray], context: ScanContext, reading: ChunkReader
-) -> None:
-    """Scan the file that a document describes, and compare.
+) -> frozenset[str]:
+    """Scan the file that a document describes, and compare; return the variables that it has.
 
     Raises:
         ScanError: The document contradicts the file, or there is no such file.
     """
     options = ScannerOptions(group=context.options.group, policy=(("*", "skip"),))
-    found = {each.path: each for each in file.scan(options).arrays}
+    scanned = file.scan(options)
+    found = {each.path: each for each in scanned.arrays}
+    there = frozenset({*found, *scanned.left_out})
     for array in arrays:
         if array.path not in found:
-            if array.references.count(ChunkType.inline):
+            if array.references.count(ChunkType.inline) and array.path not in there:
                 continue  # archives add values that files lack
-            raise file.contradiction(variable=array.path, cause="not in the file")
+            cause = "of another type" if array.path in there else "not in the file"
+            raise file.contradiction(variable=array.path, cause=cause)
         for what, said, true in _differences(array, found.pop(array.path), reading):
             raise file.contradiction(
                 variable=array.path, cause=what, said=str(said), found=str(true)
             )
+    return there
 
 
 def read_from_file(

@@ -65,7 +65,8 @@ _LEVEL = 6  # of deflate, where a document does not say it; decoders need none
 _ONE_IN = 64  # documents of a known kind that are compared with their files
 _KINDS = 256  # that a process remembers
 
-_known: dict[Hashable, None] = {}  # the kinds that agreed with a file, the latest at the end
+# the kinds that agreed with a file, and the variables of that, the latest at the end
+_known: dict[Hashable, frozenset[str]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,9 @@ class Granule:
         }
         said = ((path, each) for path, each in wanted.items() if path not in lacking)
         arrays = context.arrays(said, partial(_array, granule=self))
-        _compare_sample(self, arrays)
+        there = _compare_sample(self, arrays)
+        unsaid = sorted(path for path in there - wanted.keys() if options.wants(path))
+        lacking |= dict.fromkeys(unsaid, "nothing of it")
         if lacking:
             arrays += read_from_file(self.described, lacking, context)
         tell_unverifiable(context)
@@ -161,8 +164,11 @@ def _count_chunks(variable: DapVariable) -> int:
     return math.prod(-(-n // edge) for n, edge in zip(lengths, _edges(variable), strict=False))
 
 
-def _compare_sample(granule: Granule, arrays: tuple[ScannedArray, ...]) -> None:
+def _compare_sample(granule: Granule, arrays: tuple[ScannedArray, ...]) -> frozenset[str]:
     """Compare a document with its file: if it is older, if no other of its kind agreed, by sample.
+
+    Returns:
+        The variables of the file, or of the last one of its kind that was compared.
 
     Raises:
         ScanError: It contradicts its file. Then the next one of its kind is compared, too.
@@ -171,17 +177,18 @@ def _compare_sample(granule: Granule, arrays: tuple[ScannedArray, ...]) -> None:
         (each.path, each.shape, each.chunk_shape, repr(each.data_type), repr(each.codecs))
         for each in arrays
     )
-    is_known = _known.pop(kind, False) is None
+    there = _known.pop(kind, None) if kind else None
     digest = hashlib.blake2b(
         granule.written.url.encode(errors="surrogatepass"), digest_size=8
     ).digest()
     written = granule.written.last_modified_seconds
     is_older = any((each.references.locations.last_modified > written).any() for each in arrays)
-    if is_older or not is_known or int.from_bytes(digest) % _ONE_IN == 0:
-        compare_with_file(granule.described, arrays, granule.context, granule.elsewhere)
-    _known[kind] = None
+    if is_older or there is None or int.from_bytes(digest) % _ONE_IN == 0:
+        there = compare_with_file(granule.described, arrays, granule.context, granule.elsewhere)
+    _known[kind] = there
     if len(_known) > _KINDS:
         del _known[next(iter(_known))]
+    return there
 
 
 def _names(variable: DapVariable) -> tuple[str, ...]:

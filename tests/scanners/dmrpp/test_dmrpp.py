@@ -300,6 +300,22 @@ def test_documents_on_a_server_are_joined_by_values_of_the_files_beside_them(
         xr.testing.assert_identical(ours.load(), theirs.load())
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_what_a_document_does_not_mention_is_read_from_the_file(is_empty, granules):
+    for document in map(Path, names(granules)):
+        text = document.read_text()
+        lacking = (
+            r"(<Dataset.*?>).*(?=</Dataset>)" if is_empty else r'<Float32 name="plain">.*?t32>'
+        )
+        document.write_text(
+            re.sub(lacking, lambda m: m[1] if is_empty else "", text, flags=re.DOTALL)
+        )
+    for file, document in zip(granules, names(granules), strict=True):
+        ours, theirs = icevirt.scan_file(document), icevirt.scan_file(file)
+        assert {each.path for each in ours.arrays} == {each.path for each in theirs.arrays}
+        assert ours.array("/plain").references.sort() == theirs.array("/plain").references.sort()
+
+
 BESIDE = {"sidecar": "require"}
 
 

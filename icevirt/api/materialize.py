@@ -36,6 +36,7 @@ from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.model import paths
 from icevirt.model.json import JSONObject
+from icevirt.model.multiscales import SAID
 from icevirt.model.snapshot import (
     ArrayNode,
     Extents,
@@ -43,7 +44,7 @@ from icevirt.model.snapshot import (
     chunk_shape,
     document_of,
 )
-from icevirt.planning.levels import SAID, Level, plan_level
+from icevirt.planning.levels import Level, plan_level
 from icevirt.planning.schedule.twin_estimate import cost_of_layout, edges_of, steps_of
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
 from icevirt.planning.twins import is_twin, rewritten_bytes

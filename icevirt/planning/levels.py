@@ -19,6 +19,7 @@ from icevirt.archive.joining import find_fixed_dtype
 from icevirt.errors import AlreadyExistsError
 from icevirt.model import paths
 from icevirt.model.json import JSON
+from icevirt.model.multiscales import CONVENTION, SAID, describe_level
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot, document_of
 from icevirt.planning.coarsening import Coarsening, are_east, name_shorter
 
@@ -29,13 +30,6 @@ _NORTH = re.compile(r"degrees?(_north|_N|N)")
 _TILE = 256  # elements of a chunk along each dimension that is made coarser
 _CHUNK = 4 << 20  # bytes of it at most
 _GROUP: dict[str, JSON] = {"zarr_format": 3, "node_type": "group"}
-_CONVENTION: dict[str, JSON] = {
-    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v1/schema.json",
-    "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v1/README.md",
-    "uuid": "d35379db-88df-4056-af3a-620245f8e347",
-    "name": "multiscales",
-    "description": "Multiscale layout of zarr datasets",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,31 +159,23 @@ def say_levels(
     layout = _layout_of_others(attributes, {_relative(of, group) for of in own})
     are_others = bool(layout)
     for of, copies in sorted(own.items()):
-        name, ndim = _relative(of, group), len(copies[0][1].factors)
-        layout.append({"asset": name, "transform": {"scale": [1.0] * ndim}})
+        name, ones = _relative(of, group), [1.0] * len(copies[0][1].factors)
+        layout.append(describe_level(name, name, ones))
         layout += [
-            {
-                "asset": _relative(path, group),
-                "derived_from": name,
-                "transform": {
-                    "scale": [float(factor) for factor in how.factors],
-                    "translation": [(factor - 1) / 2 for factor in how.factors],
-                },
-                "resampling_method": "average",
-            }
+            describe_level(_relative(path, group), name, how.factors, method="average")
             for path, how in sorted(copies, key=lambda each: each[1].size)
         ]
     left = {name: value for name, value in attributes.items() if name not in SAID}
     conventions = [
         each
         for each in _list(attributes.get("zarr_conventions"))
-        if not (isinstance(each, dict) and each.get("uuid") == _CONVENTION["uuid"])
+        if not (isinstance(each, dict) and each.get("uuid") == CONVENTION["uuid"])
     ]
     if layout:
         before = attributes.get("multiscales") if are_others else None
         more = before if isinstance(before, dict) else {"resampling_method": "average"}
         left["multiscales"] = {**more, "layout": layout}
-        conventions.append(_CONVENTION)
+        conventions.append(CONVENTION)
     return {**left, "zarr_conventions": conventions} if conventions else left
 
 
@@ -212,10 +198,6 @@ def _layout_of_others(attributes: Mapping[str, Any], own: Collection[str]) -> li
 
 def _list(found: object) -> list[Any]:
     return found if isinstance(found, list) else []
-
-
-SAID = ("zarr_conventions", "multiscales")
-"""Attributes of a group that say which levels there are."""
 
 
 def _relative(path: str, group: str) -> str:

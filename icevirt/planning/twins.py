@@ -22,9 +22,10 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.attributes import TWIN_MARKS
 from icevirt.model.json import JSON, JSONObject
+from icevirt.model.multiscales import SAID
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot, document_of
 from icevirt.model.twins import digest_of_twin, marks_in
-from icevirt.planning.levels import SAID, group_json, say_levels
+from icevirt.planning.levels import group_json, say_levels
 from icevirt.planning.stored_form import StoredForm, StoredForms, forms_of
 
 BEHIND = "the variable that it copies was changed"

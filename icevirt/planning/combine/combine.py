@@ -9,7 +9,7 @@ and the difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from icevirt.archive.reports.build import AxisSummary
 from icevirt.archive.scanned import names_by_group
 from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import CombineError
-from icevirt.model import paths
+from icevirt.model import multiscales, paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
 from icevirt.planning.axes import duplicates
@@ -120,7 +120,7 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         concat_dim=spec.concat_dim,
         dimensions=dimensions,
         files=facts.files.take(cells.rows),
-        groups=_combine_groups(facts, cells, spec, arrays),
+        groups=_combine_groups(facts, cells, spec, arrays, prepared.given),
         arrays=arrays,
         containers=containers_for(facts.places),
         split_rules=split_rules_of(arrays),
@@ -249,7 +249,11 @@ def _describe_cuts(arrays: tuple[PlannedArray, ...], spec: CombineSpec) -> Itera
 
 
 def _combine_groups(
-    facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
+    facts: CatalogFacts,
+    cells: Placement,
+    spec: CombineSpec,
+    arrays: Sequence[PlannedArray],
+    given: Mapping[str, tuple[str, ...]],
 ) -> dict[str, bytes]:
     """Return the groups of the dataset; groups of later files count unless "override" was chosen.
 
@@ -264,15 +268,16 @@ def _combine_groups(
     for row in rows.tolist():
         for group in facts.groups_of(row):
             found.setdefault(group.path, []).append(group)
-    return {
-        paths.join(spec.group, path): groups[0].zarr_json(
-            combine_attributes(
-                [each.attributes for each in groups], spec.options.combine_attrs, path=path
-            ),
-            variables=names.get(paths.join(spec.group, path), ()),
+    made = {}
+    for path, groups in found.items():
+        top, below = paths.join(spec.group, path), path.rstrip("/") + "/"
+        axes = {each.removeprefix(below): len(added) for each, added in given.items()}
+        attributes = combine_attributes(
+            [each.attributes for each in groups], spec.options.combine_attrs, path=path
         )
-        for path, groups in found.items()
-    }
+        attributes = replace(attributes, values=multiscales.fit(attributes.values, axes))
+        made[top] = groups[0].zarr_json(attributes, variables=names.get(top, ()))
+    return made
 
 
 def _order_paths(

@@ -38,7 +38,7 @@ _OTHERS = {
 }
 _KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 6: "c"}
 _NAMES = {5: "complex integers", 6: "complex numbers", 3: "floating-point numbers"}
-_GRAYS_AND_COLORS = (0, 1, 2, 3, 4, 5, 32803, 34892)  # whose samples are stored as they are
+_GRAYS_AND_COLORS = (0, 1, 2, 3, 4, 32803, 34892)  # others are converted by GDAL
 _MOST_CHUNK = 1 << 32  # bytes of a chunk
 _HORIZONTAL, _FLOATING = 2, 3
 
@@ -163,7 +163,7 @@ def _dtype(directory: Directory, samples: int) -> np.dtype[Any]:
 def _check_read(image: Image, fill_order: int) -> None:
     """Raise `UnreadImageError` if values would not be those that GDAL reads."""
     if image.compression not in _READ:
-        name = _OTHERS.get(image.compression, "an unknown one")
+        name = _OTHERS.get(image.compression, "a rare one")
         raise UnreadImageError(f"the compression {image.compression} ({name})")
     if image.photometric not in _GRAYS_AND_COLORS:
         raise UnreadImageError(

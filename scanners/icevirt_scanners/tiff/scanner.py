@@ -20,6 +20,7 @@ from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import FILL, Attributes
 from icevirt.model.chunks import Locations
+from icevirt.model.multiscales import describe_level, say
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt_scanners.context import ScanContext, no_such_group
 from icevirt_scanners.encoding import spell
@@ -115,6 +116,20 @@ def _arrays(
         yield hold(paths.join(group, name), (name,), values, _CF.get(name, {}))
     if mapping is not None and context.wants(paths.join(group, MAPPING)):
         yield hold(paths.join(group, MAPPING), (), np.int64(0), mapping)
+
+
+def _levels(page: Page, group: str) -> Attributes:
+    """Return the attributes of a group: which overviews its image has."""
+    if group != page.group or not page.overviews:
+        return Attributes()
+    _, rows, columns = describe_lengths(page.image)
+    layout = [describe_level(VARIABLE, VARIABLE, [1.0, 1.0, 1.0])]
+    for path, directory in page.levels():
+        if path != group:
+            asset = f"{paths.name(path)}/{VARIABLE}"
+            _, down, across = describe_lengths(directory)
+            layout.append(describe_level(asset, VARIABLE, [1.0, rows / down, columns / across]))
+    return Attributes.of(say(layout))
 
 
 _CF: Mapping[str, Mapping[str, Any]] = {
@@ -218,7 +233,7 @@ class TiffScanner:
         found: list[ScannedGroup] = []
         for group, (page, directory) in kept.items():
             name = _under(group, top)
-            found.append(ScannedGroup(path=name))
+            found.append(ScannedGroup(path=name, attributes=_levels(page, group)))
             arrays += _arrays(page, name, directory, context)
         return context.describe(self, tuple(found), arrays)
 

@@ -1,0 +1,62 @@
+"""Overviews are groups that the root group lists, also where files are stacked; all is verified."""
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import icevirt
+from builds.support import official
+from scanners.tiff.tiff_files import by_gdal, read_gdal, values
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """Two COGs, stacked along the dates in their names."""
+    folder = tmp_path_factory.mktemp("cogs")
+    for day in (1, 2):
+        data = values("int16", (2, 300, 201), seed=day)
+        how = {"compress": "deflate", "predictor": "YES", "blocksize": 128, "nodata": -5}
+        by_gdal(folder / f"s_2024010{day}.tif", data, driver="COG", **how)
+    report = icevirt.build(
+        str(folder / "*.tif"),
+        folder / "repo",
+        combine_options={"labels": "s_{time:%Y%m%d}.tif"},
+        executor="in-process",
+    )
+    return folder, report
+
+
+def read(folder, level=None):
+    return np.stack([read_gdal(path, level)[0] for path in sorted(folder.glob("*.tif"))])
+
+
+def test_a_stack_is_what_rioxarray_shows_with_a_time(stack):
+    folder, _ = stack
+    with xr.open_dataset(folder / "repo", engine="icevirt", mask_and_scale=False) as found:
+        assert found["band_data"].dims == ("time", "band", "y", "x")
+        assert {*found.coords} == {"time", "band", "y", "x", "spatial_ref"}
+        assert found["time"].dt.day.values.tolist() == [1, 2]
+        assert found["spatial_ref"].attrs["grid_mapping_name"] == "transverse_mercator"
+        assert found["spatial_ref"].attrs["GeoTransform"] == "500000.3 10.0 0.0 5000000.7 0.0 -10.0"
+        assert found["band_data"].attrs["_FillValue"] == -5
+        np.testing.assert_array_equal(found["band_data"], read(folder))
+
+
+def test_overviews_are_groups_that_the_root_lists_by_the_convention(stack):
+    folder, _ = stack
+    root = zarr.open_group(official(folder / "repo").readonly_session("main").store, mode="r")
+    fine, coarse, _ = root.attrs["multiscales"]["layout"]
+    assert fine["asset"] == "band_data"
+    assert coarse["derived_from"] == "band_data"
+    assert coarse["transform"]["scale"] == [1, 1, 2, 201 / 100]
+    np.testing.assert_array_equal(root[coarse["asset"]][...], read(folder, 0))
+    with xr.open_dataset(folder / "repo", engine="icevirt", group="overview_1") as found:
+        assert dict(found.sizes) == {"time": 2, "band": 2, "y": 150, "x": 100}
+
+
+def test_a_stack_is_verified_with_rasterio(stack):
+    folder, _ = stack
+    found = icevirt.verify(folder / "repo", full=True)
+    assert found.ok
+    assert not found.checked.not_compared

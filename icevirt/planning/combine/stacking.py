@@ -144,7 +144,16 @@ class _Lengths:
         )
 
 
-_SHAPELESS = frozenset({"bytes", "vlen-utf8", "vlen-bytes", "gribberish", "imagecodecs_floatpred"})
+_SHAPELESS = frozenset(
+    (
+        "bytes",
+        "vlen-utf8",
+        "vlen-bytes",
+        "gribberish",
+        "imagecodecs_floatpred",
+        "imagecodecs_packints",
+    )
+)
 """Codecs that give what they decode the shape of the chunk, whatever axes of length one that has.
 
 Of gribberish and imagecodecs tests hold that against ecCodes and rasterio, in icevirt and in the

@@ -46,7 +46,11 @@ def codecs_of(image: Image) -> tuple[JSON, ...]:
     """Return the codecs of an image, from values to bytes."""
     along: JSON = {"axis": -2 if image.is_interleaved else -1, "dist": 1}
     chain: list[JSON] = [_TURNED] if image.is_interleaved else []
-    if image.predictor == 3:
+    if image.is_packed:
+        run = image.columns * (image.samples if image.is_interleaved else 1)
+        packed: JSON = {"bitspersample": image.bits, "runlen": run}
+        chain.append({"name": "imagecodecs_packints", "configuration": packed})
+    elif image.predictor == 3:
         chain.append({"name": "imagecodecs_floatpred", "configuration": along})
     else:
         if image.predictor == 2:

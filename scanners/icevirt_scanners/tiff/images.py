@@ -39,6 +39,7 @@ _OTHERS = {
 _KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 6: "c"}
 _NAMES = {5: "complex integers", 6: "complex numbers", 3: "floating-point numbers"}
 _GRAYS_AND_COLORS = (0, 1, 2, 3, 4, 32803, 34892)  # others are converted by GDAL
+_MOST_PACKED = 32  # bits
 _MOST_CHUNK = 1 << 32  # bytes of a chunk
 _HORIZONTAL, _FLOATING = 2, 3
 
@@ -55,6 +56,7 @@ class Image:
     width: int
     samples: int
     dtype: np.dtype[Any]  # in native order
+    bits: int  # of a sample in the file
     is_big: bool  # values are big-endian
     is_planar: bool  # bands are stored one by one
     is_tiled: bool
@@ -91,8 +93,13 @@ class Image:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of a piece."""
-        return self.chunk[0] * self.columns * self.dtype.itemsize
+        """Bytes of a row of a piece; rows of packed samples end with a whole byte."""
+        return -(-self.chunk[0] * self.columns * self.bits // 8)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether samples have other than whole bytes."""
+        return self.bits != 8 * self.dtype.itemsize
 
     @property
     def last_rows(self) -> int:
@@ -124,11 +131,13 @@ def describe_image(directory: Directory) -> Image:
     planar = number(PLANAR, 1)
     if planar not in (1, 2):
         raise TiffDamageError(f"the planar configuration {planar}")
+    dtype, bits = _type_of(directory, samples)
     found = Image(
         height=height,
         width=width,
         samples=samples,
-        dtype=_dtype(directory, samples),
+        dtype=dtype,
+        bits=bits,
         is_big=directory.file.order == ">",
         is_planar=planar == 2 and samples > 1,
         is_tiled=is_tiled,
@@ -142,8 +151,8 @@ def describe_image(directory: Directory) -> Image:
     return found
 
 
-def _dtype(directory: Directory, samples: int) -> np.dtype[Any]:
-    """Return the type of values, of which all samples have to be."""
+def _type_of(directory: Directory, samples: int) -> tuple[np.dtype[Any], int]:
+    """Return the type of values, of which all samples have to be, and their bits in the file."""
     bits = set(directory.integers(BITS).tolist() or [1])
     forms = set(directory.integers(SAMPLE_FORMAT).tolist() or [1])
     if len(bits) > 1 or len(forms) > 1:
@@ -153,11 +162,13 @@ def _dtype(directory: Directory, samples: int) -> np.dtype[Any]:
     kind = _KINDS.get(form)
     if kind is None:
         raise UnreadImageError(f"samples that are {_NAMES.get(form, f'of the format {form}')}")
+    if form == 1 and 0 < size < _MOST_PACKED:
+        return np.dtype(f"u{next(n for n in (1, 2, 4) if size <= 8 * n)}"), size
     widths = {"u": (8, 16, 32, 64), "i": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64, 128)}
     if size not in widths[kind]:
         what = f" {_NAMES[form]}" if form in _NAMES else ""
         raise UnreadImageError(f"samples of {size} bits{what}")
-    return np.dtype(f"{kind}{size // 8}")
+    return np.dtype(f"{kind}{size // 8}"), size
 
 
 def _check_read(image: Image, fill_order: int) -> None:
@@ -174,6 +185,8 @@ def _check_read(image: Image, fill_order: int) -> None:
     kinds = {_HORIZONTAL: "uif", _FLOATING: "f"}
     if image.predictor != 1 and image.dtype.kind not in kinds.get(image.predictor, ""):
         raise UnreadImageError(f"the predictor {image.predictor} of {image.dtype.name}")
+    if image.predictor != 1 and image.is_packed:
+        raise UnreadImageError(f"the predictor {image.predictor} of samples of {image.bits} bits")
     if image.predictor != 1 and image.compression in (NONE, PACKBITS):
         raise UnreadImageError(f"a predictor with the compression {image.compression}")
     size = prod(image.chunk) * image.dtype.itemsize

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from icevirt.model import paths
-from icevirt_scanners.tiff.directories import Directory
+from icevirt_scanners.tiff.directories import Directory, TiffDamageError
 
 SUBFILE_TYPE = 254
 _REDUCED, _MASK = 1, 4
@@ -26,6 +26,24 @@ class Page:
         yield self.group, self.image
         for number, each in enumerate(self.overviews, 1):
             yield paths.join(self.group, f"overview_{number}"), each
+
+    def mask_of(self, directory: Directory) -> Directory | None:
+        """Return the mask of one of its levels: the one of the same lengths."""
+        wanted = describe_lengths(directory)[1:]
+        return next((each for each in self.masks if describe_lengths(each)[1:] == wanted), None)
+
+    def masks_of_others(self) -> list[Directory]:
+        """Return masks that are as long as none of its levels."""
+        lengths = {describe_lengths(each)[1:] for _, each in self.levels()}
+        return [each for each in self.masks if describe_lengths(each)[1:] not in lengths]
+
+
+def describe_lengths(directory: Directory) -> tuple[int, int, int]:
+    """Return bands, rows and columns of a directory, whatever else its image is."""
+    samples, height, width = (directory.integer(tag, 1) for tag in (277, 257, 256))
+    if min(samples, height, width) < 1:
+        raise TiffDamageError(f"an image of {width} × {height} pixels with {samples} samples")
+    return samples, height, width
 
 
 def arrange(directories: Iterable[Directory]) -> list[Page]:

@@ -132,7 +132,7 @@ def directory_bytes(context: ScanContext, at: int, count: int) -> bytes:
 
 def _find_run(image: Image, offset: NDArray[np.int64], length: NDArray[np.int64]) -> int | None:
     """Return where an uncompressed image begins that is one run of bytes; None if it is none."""
-    if image.is_tiled:
+    if image.is_tiled or image.is_packed:
         return None
     expected = _expected(image, np.arange(len(offset)))
     if (length != expected).any() or (offset[1:] != offset[:-1] + expected[:-1]).any():

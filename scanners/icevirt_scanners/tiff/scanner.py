@@ -6,7 +6,7 @@ with rasterio or tifffile for verification; it shares with the scan which direct
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,82 +18,24 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import ScanError
 from icevirt.model import paths
-from icevirt.model.attributes import FILL, Attributes
-from icevirt.model.chunks import Locations
+from icevirt.model.attributes import Attributes
 from icevirt.model.multiscales import describe_level, say
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt_scanners.context import ScanContext, no_such_group
-from icevirt_scanners.encoding import spell
-from icevirt_scanners.given import with_facts
 from icevirt_scanners.stored import hold
 from icevirt_scanners.tiff import reference
-from icevirt_scanners.tiff.attributes import describe, nodata_of
-from icevirt_scanners.tiff.codecs import codecs_of
 from icevirt_scanners.tiff.directories import MAGICS, Directory, TiffDamageError, TiffFile
 from icevirt_scanners.tiff.geokeys import GeoKeys, describe_system, has_system
-from icevirt_scanners.tiff.images import UnreadImageError, describe_image
-from icevirt_scanners.tiff.pages import Page, arrange
+from icevirt_scanners.tiff.pages import Page, arrange, describe_lengths
 from icevirt_scanners.tiff.places import Transform, find_transform
-from icevirt_scanners.tiff.references import refer
-
-VARIABLE, MAPPING = "band_data", "spatial_ref"
-_DIMENSIONS = ("band", "y", "x")
-
-
-class _OwnBytes:
-    """Reads the chunks of the scanned file itself."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
-
-    def readable(self, locations: Locations) -> bool:
-        """Say that they are."""
-        del locations
-        return True
-
-    def read(self, url: str, offset: int, length: int) -> bytes:
-        """Return bytes of a chunk."""
-        del url
-        return self._source.read(offset, length)
-
-
-def _variable(
-    path: str, directory: Directory, keys: GeoKeys, beside: tuple[str, ...], context: ScanContext
-) -> ScannedArray:
-    """Return the variable of an image.
-
-    Raises:
-        UnsupportedError: It is not one that readers of zarr decode.
-    """
-    try:
-        image = describe_image(directory)
-        codecs = codecs_of(image)
-        chunk, table = refer(path, image, directory, context)
-    except UnreadImageError as error:
-        raise context.refusal(
-            path, "an image that readers of zarr cannot decode", cause=str(error)
-        ) from error
-    warn = partial(context.warn, path)
-    shown = describe(directory, image, keys, warn)
-    missing = nodata_of(directory, image, warn)
-    if missing is not None:
-        shown[FILL] = missing
-    shown["coordinates"] = " ".join(beside)
-    if MAPPING in beside:
-        shown["grid_mapping"] = MAPPING
-    fill = image.dtype.type(0) if missing is None else missing
-    array = ScannedArray(
-        path=path,
-        dimension_names=_DIMENSIONS,
-        shape=image.shape,
-        chunk_shape=chunk,
-        data_type=image.dtype.name,
-        codecs=codecs,
-        fill_value=spell(fill, image.dtype),
-        attributes=Attributes.of({name: each for name, each in shown.items() if each != ""}),
-        references=table,
-    )
-    return with_facts(array, image.dtype, context, _OwnBytes(context.source))
+from icevirt_scanners.tiff.variables import (
+    DIMENSIONS,
+    MAPPING,
+    MASK,
+    VARIABLE,
+    make_mask,
+    make_variable,
+)
 
 
 def _arrays(
@@ -106,12 +48,13 @@ def _arrays(
     if transform is not None and directory is not page.image:
         transform = transform.scale(full[2] / own[2], full[1] / own[1])
     mapping = _mapping(paths.join(group, MAPPING), keys, transform, context)
-    path = paths.join(group, VARIABLE)
-    if context.wants(path):
-        beside = (MAPPING,) if mapping is not None else ()
-        make = partial(_variable, path, directory, keys, beside, context)
-        if (array := context.represent(path, make)) is not None:
-            yield array
+    beside = (MAPPING,) if mapping is not None else ()
+    image = partial(make_variable, directory=directory, keys=keys, beside=beside, context=context)
+    made: dict[str, Callable[[str], ScannedArray]] = {VARIABLE: image}
+    if (mask := page.mask_of(directory)) is not None:
+        made[MASK] = partial(make_mask, directory=mask, context=context)
+    variables = ((paths.join(group, name), make) for name, make in made.items())
+    yield from context.arrays(variables, lambda path, make: make(path))
     for name, values in _coordinates(group, own, transform, why, context).items():
         yield hold(paths.join(group, name), (name,), values, _CF.get(name, {}))
     if mapping is not None and context.wants(paths.join(group, MAPPING)):
@@ -138,14 +81,6 @@ _CF: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def describe_lengths(directory: Directory) -> tuple[int, int, int]:
-    """Return bands, rows and columns of a directory, whatever else its image is."""
-    samples, height, width = (directory.integer(tag, 1) for tag in (277, 257, 256))
-    if min(samples, height, width) < 1:
-        raise TiffDamageError(f"an image of {width} × {height} pixels with {samples} samples")
-    return samples, height, width
-
-
 def _coordinates(
     group: str,
     lengths: tuple[int, int, int],
@@ -157,13 +92,13 @@ def _coordinates(
     bands, height, width = lengths
     if transform is not None and not transform.is_rectilinear:
         why = "its rows and columns are turned against x and y"
-    wanted = [name for name in _DIMENSIONS if context.wants(paths.join(group, name))]
+    wanted = [name for name in DIMENSIONS if context.wants(paths.join(group, name))]
     if why:
         wanted = [name for name in wanted if name == "band"]
         context.tell(group, "no-coordinates", f"its pixels have no x and y: {why}")
     found: dict[str, NDArray[Any]] = {}
     for name in wanted:
-        length = dict(zip(_DIMENSIONS, lengths, strict=True))[name]
+        length = dict(zip(DIMENSIONS, lengths, strict=True))[name]
         context.budget.spend(8 * length, variable=paths.join(group, name), cause="stored whole")
     if "band" in wanted:
         found["band"] = np.arange(1, bands + 1)
@@ -228,6 +163,10 @@ class TiffScanner:
         top = paths.canonical(context.options.group)
         if top not in groups:
             raise no_such_group(source.file.url, top, list(groups))
+        for page in pages:
+            if lost := page.masks_of_others():
+                text = f"{len(lost)} masks of other lengths than its image are left out"
+                context.warn(page.group, "mask-left-out", text)
         kept = {group: held for group, held in groups.items() if _is_below(group, top)}
         arrays: list[ScannedArray] = []
         found: list[ScannedGroup] = []
@@ -242,9 +181,13 @@ class TiffScanner:
         group, name = paths.parent(path), paths.name(path)
         try:
             pages = arrange(TiffFile.open(source).directories())
-            levels = {group: one for page in pages for group, one in page.levels()}
+            levels = {group: (page, one) for page in pages for group, one in page.levels()}
             if name == VARIABLE and group in levels:
-                return reference.read_image(source, levels[group], region)
+                return reference.read_image(source, levels[group][1], region)
+            if name == MASK and group in levels:
+                page, one = levels[group]
+                if (mask := page.mask_of(one)) is not None:
+                    return reference.read_image(source, mask, (slice(0, 1), *region)).squeeze(0)
         except TiffDamageError as error:
             raise _damaged(source, error) from error
         options = replace(ScannerOptions(), drop_variables=(VARIABLE,))

@@ -125,8 +125,7 @@ REFUSED = {
     "JPEG": ({"compress": "jpeg"}, "uint8", "the compression 7 .JPEG"),
     "WebP": ({"compress": "webp"}, "uint8", "the compression 50001 .WebP"),
     "LZMA": ({"compress": "lzma"}, "uint8", "the compression 34925"),
-    "bits": ({"NBITS": 4}, "uint8", "samples of 4 bits"),
-    "CCITT": ({"compress": "ccittfax4", "NBITS": 1}, "uint8", "samples of 1 bits|compression 4"),
+    "CCITT": ({"compress": "ccittfax4", "NBITS": 1}, "uint8", "compression 4 .CCITT"),
 }
 
 

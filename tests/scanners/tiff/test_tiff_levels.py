@@ -57,6 +57,6 @@ def test_overviews_are_groups_that_the_root_lists_by_the_convention(stack):
 
 def test_a_stack_is_verified_with_rasterio(stack):
     folder, _ = stack
-    found = icevirt.verify(folder / "repo", full=True)
+    found = icevirt.verify(folder / "repo", full=True, executor="in-process")
     assert found.ok
     assert not found.checked.not_compared

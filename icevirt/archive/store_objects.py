@@ -43,22 +43,20 @@ class StoreObjects:
     def find(self, folder: str, near: int) -> tuple[int, int]:
         """Return the first row below a folder and the one behind the last, given one of them."""
         prefix = f"{folder}/" if folder else ""
-        low, high = near, near + 1
-        outside = -1
-        while low > outside + 1:  # the rows between are not known
-            middle = (outside + low) // 2
-            if self.keys[middle].startswith(prefix):
-                low = middle
-            else:
-                outside = middle
-        outside = len(self)
-        while high < outside:
-            middle = (high + outside) // 2
-            if self.keys[middle].startswith(prefix):
-                high = middle + 1
-            else:
-                outside = middle
-        return low, high
+        return self._edge(prefix, near, -1), self._edge(prefix, near, 1) + 1
+
+    def _edge(self, prefix: str, near: int, step: int) -> int:
+        """Return the last row with a prefix in one direction, by longer and longer steps."""
+        inside, way, outside = near, 1, -1 if step < 0 else len(self)
+        while way:
+            row = inside + step * way
+            if (row - outside) * step < 0 and self.keys[row].startswith(prefix):
+                inside, way = row, 2 * way
+                continue
+            if (row - outside) * step < 0:
+                outside = row
+            way = (outside - inside) * step // 2
+        return inside
 
     def describe(self, url: str) -> SourceFile:
         """Return the store as a file, with the digest of this listing; ``url`` stands for it."""

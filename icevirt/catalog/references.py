@@ -14,7 +14,8 @@ from __future__ import annotations
 import io
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import batched, groupby
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from icevirt.archive.blocks.packing import (
     PackedBlock,
     PackedBlocks,
     unpack_all,
+    unpack_each,
 )
 from icevirt.archive.plan import FileRows
 from icevirt.catalog.arrow_columns import are_known, bytes_of, numbers_of, one_array, rows_of
@@ -118,8 +120,7 @@ class RefsReader:
         self._parts: OrderedDict[str, _Part] = OrderedDict()  # the one used last at the end
         self._size = 0  # of all of them
         self._whole: tuple[str, Any] | None = None  # the small part that was decoded last
-        # the row group of several arrays that was decoded last: part, number, and rows by path
-        self._shared: tuple[str, int, Any, Mapping[str, Sequence[int]]] | None = None
+        self._shared: _SharedGroup | None = None  # the one that was decoded last
         self._expected: frozenset[str] = frozenset()
         self._cache = ReferenceCache(budget)
 
@@ -138,25 +139,24 @@ class RefsReader:
         if held.is_small and self._whole:
             tables: Iterable[Any] = [of_array(self._whole[1], path)]
         else:
-            tables = self._groups(part, path)
+            tables = (group.table(path) for group in self._groups(part, path))
         for table in tables:
             for row in table.select(_COLUMNS).to_pylist():
                 yield PackedBlock(**row)
 
-    def _groups(self, name: str, path: str) -> Iterator[Any]:
-        """Yield the blocks of an array in a large part, by row group; one that is shared is kept.
+    def _groups(self, name: str, path: str) -> Iterator[_OwnGroup | _SharedGroup]:
+        """Yield the row groups of a large part that may hold an array; one that is shared is kept.
 
         Arrays are read in their order, and thousands may share one.
         """
         part = self._part(name)
         for number in part.numbers(path):
             if number in part.by_path.get(path, ()):
-                yield part.group(number)
+                yield _OwnGroup(part.group(number))
                 continue
-            if self._shared is None or self._shared[:2] != (name, number):
-                table = part.group(number)
-                self._shared = (name, number, table, _rows_by_path(table))
-            yield _rows_in(self._shared[2], self._shared[3].get(path, ()))
+            if self._shared is None or self._shared.place != (name, number):
+                self._shared = _SharedGroup((name, number), part.group(number))
+            yield self._shared
 
     def locate(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the files.
@@ -168,7 +168,7 @@ class RefsReader:
             with naming([*batch.parts]):
                 yield from finder.find(batch)
 
-    def _batches(self, names: Sequence[str], path: str) -> Iterator[BlockBatch]:
+    def _batches(self, names: Sequence[str], path: str) -> Iterator[BlockBatch | UnpackedBatch]:
         """Yield the blocks of one array in some parts, as they are kept or come together."""
         left = list(names)
         while left:
@@ -182,8 +182,8 @@ class RefsReader:
                 yield batch
             else:
                 name = left.pop(0)
-                for table in self._groups(name, path):
-                    yield BlockBatch.of({name: 0}, table)
+                for group in self._groups(name, path):
+                    yield group.batch({name: 0}, path)
 
     def _gather(self, names: Sequence[str], path: str) -> tuple[int, BlockBatch]:
         """Read an array of the first parts, and keep what else is expected of these."""
@@ -229,22 +229,20 @@ class _Finder:
         self._code = {files.parts[code]: code for code in used}
         self.names = tuple(self._code)
 
-    def find(self, batch: BlockBatch) -> Iterator[Block]:
+    def find(self, batch: BlockBatch | UnpackedBatch) -> Iterator[Block]:
         """Yield the references in these files, of which they get the places."""
-        files, blocks = self._files, batch.blocks
+        files = self._files
         wanted = [(self._code[name], at) for name, at in batch.parts.items() if name in self._code]
         spans = [self._taken[self._starts[code] : self._starts[code + 1]] for code, _ in wanted]
         number = np.repeat([at for _, at in wanted], [len(span) for span in spans])
         mine = np.concatenate(spans)
         rows = files.row[mine]
-        last = blocks.columns["files"].numbers("<i4").max(initial=0)
-        stride = 1 + max(int(last), int(rows.max()))
+        stride = 1 + max(batch.last_file, int(rows.max()))
         key = number * stride + rows
         while len(mine):
             place = np.full(stride * len(batch.parts), -1, np.int32)
             place[key] = mine
-            for low, high in blocks.runs(catalog.BLOCK_REFS):
-                block = unpack_all(blocks.part(low, high), stride * batch.part[low:high], place)
+            for block in batch.unpack(stride, place):
                 if not len(block) or int(block.file.min()) >= 0:
                     yield block
                 elif len(kept := np.flatnonzero(block.file >= 0)):
@@ -338,6 +336,71 @@ class BlockBatch:
         ndim = numbers_of(table["ndim"]).astype(np.int64)
         columns = {name: _binary(table[name]) for name in COLUMNS}
         return cls(parts, part, PackedBlocks(ndim, columns))
+
+    @property
+    def last_file(self) -> int:
+        """The greatest row of a file in its part, or 0."""
+        return int(self.blocks.columns["files"].numbers("<i4").max(initial=0))
+
+    def unpack(self, stride: int, place: NDArray[np.int32]) -> Iterator[Block]:
+        """Yield references, whose files are numbered anew by the part's number and their row."""
+        for low, high in self.blocks.runs(catalog.BLOCK_REFS):
+            yield unpack_all(self.blocks.part(low, high), stride * self.part[low:high], place)
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedBatch:
+    """Blocks of one array in one part, which were unpacked with those of other arrays."""
+
+    parts: Mapping[str, int]
+    blocks: Sequence[Block]
+
+    @property
+    def last_file(self) -> int:
+        """The greatest row of a file in its part, or 0."""
+        return max((int(block.file.max(initial=0)) for block in self.blocks), default=0)
+
+    def unpack(self, stride: int, place: NDArray[np.int32]) -> Iterator[Block]:  # noqa: ARG002
+        """Yield references as a `BlockBatch` does."""
+        for block in self.blocks:
+            yield replace(block, file=place[block.file])
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnGroup:
+    """A row group of one array."""
+
+    rows: Any
+
+    def table(self, path: str) -> Any:  # noqa: ARG002
+        """Return the packed blocks of the array."""
+        return self.rows
+
+    def batch(self, parts: Mapping[str, int], path: str) -> BlockBatch:  # noqa: ARG002
+        """Return the blocks of the array."""
+        return BlockBatch.of(parts, self.rows)
+
+
+class _SharedGroup:
+    """A row group of several arrays, unpacked at once: most have a few references each."""
+
+    def __init__(self, place: tuple[str, int], rows: Any) -> None:
+        self.place = place  # its part and number
+        self._rows = rows
+        self._by_path = _rows_by_path(rows)
+
+    @cached_property
+    def _unpacked(self) -> list[Block]:
+        blocks = BlockBatch.of({self.place[0]: 0}, self._rows).blocks
+        return list(unpack_each(blocks, catalog.BLOCK_REFS))
+
+    def table(self, path: str) -> Any:
+        """Return the packed blocks of an array."""
+        return _rows_in(self._rows, self._by_path.get(path, ()))
+
+    def batch(self, parts: Mapping[str, int], path: str) -> UnpackedBatch:
+        """Return the blocks of an array."""
+        return UnpackedBatch(parts, [self._unpacked[row] for row in self._by_path.get(path, ())])
 
 
 def _binary(column: Any) -> BinaryColumn:

@@ -110,6 +110,14 @@ class Locations:
             url=self.url[rows], etag=self.etag[rows], last_modified=self.last_modified[rows]
         )
 
+    def part(self, low: int, high: int) -> Locations:
+        """Return the rows from one up to another, which share their bytes with these."""
+        return Locations(
+            url=self.url.part(low, high),
+            etag=self.etag.part(low, high),
+            last_modified=self.last_modified[low:high],
+        )
+
     def __add__(self, other: Locations) -> Locations:
         return Locations.join([self, other])
 

@@ -121,6 +121,11 @@ class Strings:
         start = self.starts[rows]
         return Strings(*gather(self.data, start, self.starts[rows + 1] - start))
 
+    def part(self, low: int, high: int) -> Strings:
+        """Return the rows from one up to another, which share their bytes with these."""
+        starts = self.starts[low : high + 1]
+        return Strings(self.data[starts[0] : starts[-1]], starts - starts[0])
+
     def begin_with(self, prefix: bytes, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
         """Say of each of the rows (None: of all) whether its string begins with the prefix."""
         data, starts, size = self.data, self.starts, len(prefix)

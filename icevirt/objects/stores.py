@@ -1,4 +1,4 @@
-"""List the objects of a Zarr store and open it as one source: local folders, and buckets.
+"""Open a Zarr store as one source: local folders, and buckets.
 
 A store is known by its first metadata document, which stands for it in lists of files. Its checksum
 is the digest of a listing in pages: no object of it is asked for itself.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, Never
+from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -18,27 +18,19 @@ from numpy.typing import NDArray
 
 from icevirt.archive.sources import STORES, SourceFile
 from icevirt.archive.store_objects import StoreObjects
-from icevirt.connect.library import obstore
-from icevirt.connect.retry import on_store
-from icevirt.connect.stores import Bucket
-from icevirt.connect.urls import SAFE, Address, local_path, url_of_absolute
+from icevirt.connect.urls import SAFE, Address, local_path
 from icevirt.errors import (
     NotFoundError,
-    ScanError,
-    StaleReferenceError,
-    StorageError,
-    UnsupportedError,
 )
-from icevirt.model.chunks import END_SECOND, ChunkTable, Locations
+from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.strings import Strings
-from icevirt.objects.answers import change, is_weak
+from icevirt.objects.answers import change
 from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource
 from icevirt.objects.source_access import carrying, in_force
+from icevirt.objects.store_listings import list_store, written_meanwhile
 from icevirt.objects.web_connections import HOSTS
 
 _PAGE = 1 << 14  # objects that are made columns together
-_FEW = 20_000  # objects of a bucket, which one listing returns soon
-_MOST = 2000  # branches of a store that are worth a listing each
 _AHEAD = 64 << 20  # bytes of small arrays that are read at once
 _SECOND = 1_000_000_000
 _CHUNK = re.compile(r"c|(?:c\.)?[0-9]+(?:\.[0-9]+)*")
@@ -49,30 +41,6 @@ _ODD = re.compile(rb"[^A-Za-z0-9._/~-]")  # in a key: perhaps it is spelled othe
 def folder_of(url: str) -> str:
     """Return the folder of an object, with a slash."""
     return url.rpartition("/")[0] + "/"
-
-
-def list_store(url: str) -> StoreObjects:
-    """List all objects of a store.
-
-    Args:
-        url: Of the document that stands for it.
-
-    Raises:
-        NotFoundError: There is no such folder.
-        StaleReferenceError: It is written to meanwhile.
-        StorageError: It cannot be listed.
-        UnsupportedError: A web server has it, or it holds symbolic links.
-    """
-    if url.startswith("file://"):
-        pages = map(_page, _walk(os.path.dirname(local_path(url))))
-        return StoreObjects.join([*pages])
-    if url.startswith(("http://", "https://")):
-        raise UnsupportedError(
-            "a Zarr store on a web server cannot be listed",
-            do="Name it by the URL of its bucket, like s3://bucket/x.zarr, or copy it.",
-            file=url,
-        )
-    return _list_bucket(in_force().bucket(url), Address.parse(url).key.rpartition("/")[0])
 
 
 def store_file(url: str) -> SourceFile:
@@ -288,17 +256,8 @@ def _read(url: str, listed: SourceFile, offset: int = 0, length: int = -1) -> by
     remote = not url.startswith("file://")
     with RemoteSource(url) if remote else LocalSource(local_path(url)) as source:
         if (how := change(source.file, listed)) is not None:
-            raise _written_meanwhile(url, how)
+            raise written_meanwhile(url, how)
         return source.read(offset, listed.size if length < 0 else length)
-
-
-def _written_meanwhile(url: str, how: str) -> StaleReferenceError:
-    return StaleReferenceError(
-        "a store is written to while it is scanned",
-        do="Scan it again when it no longer changes.",
-        file=url,
-        cause=how,
-    )
 
 
 def _urls_of(folder: str, keys: Strings) -> Strings:
@@ -319,163 +278,3 @@ def _urls_of(folder: str, keys: Strings) -> Strings:
         data[~is_prefix] = page.data
         pages.append(Strings(data, starts))
     return Strings.join(pages) if pages else Strings.empty(0)
-
-
-# -- folders of this machine -----------------------------------------------------------------------
-
-type _Rows = tuple[list[str], list[int], list[int]]
-
-
-def _page(rows: _Rows) -> StoreObjects:
-    keys, sizes, times = rows
-    held = np.array(times, np.int64)
-    if len(held) and int(held.max()) >= (END_SECOND - 1) * _SECOND:
-        row = int(np.argmax(held))
-        raise StorageError(
-            "the modification time of an object cannot be stored: it is of 2106 or later",
-            do="Set it to now with touch.",
-            object=keys[row],
-        )
-    try:
-        names = Strings.of(keys)
-    except UnicodeEncodeError:
-        for key in keys:
-            url_of_absolute(f"/{key}")  # names the one that is not UTF-8
-        raise
-    return StoreObjects(
-        keys=names,
-        sizes=np.array(sizes, np.int64),
-        etags=Strings.empty(len(keys)),
-        times=np.maximum(held, 1),
-    )
-
-
-def _walk(top: str) -> Iterator[_Rows]:
-    """Yield files below a folder in pages: those below a folder of it follow one another."""
-    keys, sizes, times = list[str](), list[int](), list[int]()
-    waiting = [_entries(top, top)]
-    prefixes = [""]
-    while waiting:
-        prefix = prefixes[-1]
-        for entry in waiting[-1]:
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(_entries(entry.path, top))
-                prefixes.append(f"{prefix}{entry.name}/")
-                break
-            if entry.is_symlink():
-                _refuse_link(entry.path)
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError as error:
-                raise _written_meanwhile(entry.path, "an object is gone") from error
-            keys.append(prefix + entry.name)
-            sizes.append(status.st_size)
-            times.append(status.st_mtime_ns)
-            if len(keys) >= _PAGE:
-                yield keys, sizes, times
-                keys, sizes, times = [], [], []
-        else:
-            waiting.pop()
-            prefixes.pop()
-    if keys:
-        yield keys, sizes, times
-
-
-def _entries(folder: str, top: str) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return iter(sorted(entries, key=_name_of))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if folder != top:
-            raise _written_meanwhile(folder, "a folder is gone") from error
-        raise NotFoundError("no such store", do="Check the path.", source=folder) from error
-    except OSError as error:
-        raise StorageError(
-            "a store cannot be listed",
-            do="Check its permissions.",
-            path=folder,
-            cause=error.strerror,
-        ) from error
-
-
-def _name_of(entry: os.DirEntry[str]) -> str:
-    return entry.name
-
-
-def _refuse_link(path: str) -> Never:
-    raise UnsupportedError(
-        "a store that holds symbolic links",
-        do="Copy it with the files that they lead to: cp -rL.",
-        file=path,
-    )
-
-
-# -- buckets ---------------------------------------------------------------------------------------
-
-
-def _list_bucket(bucket: Bucket, folder: str) -> StoreObjects:
-    found = _flat(bucket, folder, folder, most=_FEW)
-    if found is None:
-        found = _side_by_side(bucket, folder)
-    if not len(found):
-        url = bucket.address._replace(key=folder).url
-        raise NotFoundError("no such store", do="Check the URL.", source=url)
-    return found
-
-
-def _side_by_side(bucket: Bucket, folder: str) -> StoreObjects:
-    """List the branches of a store at once: a listing is a chain of requests."""
-
-    def level(store: Any) -> Any:
-        return obstore().list_with_delimiter(store, prefix=folder or None)
-
-    found = on_store(bucket, bucket.address._replace(key=folder).url, level)
-    branches = sorted(found["common_prefixes"])
-    if len(branches) > _MOST:
-        return _flat(bucket, folder, folder) or StoreObjects.join([])
-    own = _columns(bucket, sorted(found["objects"], key=lambda each: each["path"]), folder)
-    listings = [
-        HOSTS.submit(bucket.url, carrying(partial(_flat, bucket, each.rstrip("/"), folder)))
-        for each in branches
-    ]
-    found_below = (each.result() for each in listings)
-    return StoreObjects.join([own, *(each for each in found_below if each is not None)])
-
-
-def _flat(bucket: Bucket, folder: str, top: str, *, most: int | None = None) -> StoreObjects | None:
-    """Return all objects below a folder, None where there are ``most`` or more."""
-
-    def read(store: Any) -> StoreObjects | None:
-        pages, count = [], 0
-        for page in obstore().list(store, prefix=folder or None, chunk_size=1000):
-            pages.append(_columns(bucket, page, top))
-            count += len(page)
-            if most is not None and count >= most:
-                return None
-        return StoreObjects.join(pages)
-
-    return on_store(bucket, bucket.address._replace(key=folder).url, read)
-
-
-def _columns(bucket: Bucket, page: Sequence[Mapping[str, Any]], top: str) -> StoreObjects:
-    cut = len(f"{top}/") if top else 0
-    keys = [each["path"][cut:] for each in page]
-    etags = [each["e_tag"] or "" for each in page]
-    times = [int(each["last_modified"].timestamp()) * _SECOND for each in page]
-    if weak := [
-        key
-        for key, etag, time in zip(keys, etags, times, strict=True)
-        if not time and (not etag or is_weak(etag))
-    ]:
-        raise ScanError(
-            "the server sends neither a strong etag nor a modification time, so changes of the "
-            "store would go unnoticed",
-            do="Copy it to a server that does, or to local disk.",
-            file=bucket.address._replace(key=f"{top}/{weak[0]}").url,
-        )
-    return StoreObjects(
-        keys=Strings.of(keys),
-        sizes=np.array([each["size"] for each in page], np.int64),
-        etags=Strings.of(["" if is_weak(etag) else etag for etag in etags]),
-        times=np.array(times, np.int64),
-    )

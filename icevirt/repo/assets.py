@@ -129,6 +129,11 @@ class Assets:
         """Return a manifest without keeping it; raises as `snapshot` does."""
         return self.decode_manifest(key, self.manifest_file(key))
 
+    def read_indices(self, key: ObjectId12) -> dict[ObjectId8, NDArray[np.uint32]]:
+        """Return which chunks of each array a manifest refers to; raises as `snapshot` does."""
+        with layout.naming(layout.manifest(key)):
+            return _same(key, OpenManifest(self.manifest_file(key))).read_indices()
+
     def manifest_to_rewrite(self, key: ObjectId12) -> Manifest:
         """Return a manifest as `read_manifest` does, from memory if this process wrote it.
 

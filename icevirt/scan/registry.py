@@ -291,9 +291,9 @@ def check_paths(scanned: ScannedFile) -> None:
 @lru_cache(64)
 def _fit(groups: tuple[str, ...], arrays: tuple[str, ...]) -> bool:
     """Say whether these are paths of one hierarchy; files of an archive have the same ones."""
-    found = {*groups, *arrays}
+    found, leaves = {*groups, *arrays}, {*arrays}
     try:
-        are_nodes = all(_is_node(path, {*arrays}) for path in found)
+        are_nodes = all(_is_node(path, leaves) for path in found)
     except InvalidInputError:
         return False
     return are_nodes and len(found) == len(groups) + len(arrays)

@@ -25,7 +25,7 @@ from icevirt.model.strings import Strings
 from icevirt.objects.answers import change
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.source_access import in_force
-from icevirt.objects.stores import list_store
+from icevirt.objects.store_listings import list_store
 from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import Elsewhere

@@ -15,8 +15,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +147,7 @@ def _number_targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) ->
     held, column, count = list[Locations](), list[NDArray[np.uint32]](), 0
     for table, own in zip(tables, urls or (), strict=urls is not None):
         places = table.locations
-        if len(places) > _MANY:
+        if len(places) > _MANY or _lead_away(tables, places, own):
             codes = np.arange(count + 1, count + len(places) + 1)
             held.append(places)
             count += len(places)
@@ -167,6 +167,14 @@ def _number_targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) ->
         "sources": np.concatenate(column).astype("<u4").tobytes(),
         "targets": pack_targets(Locations.join(held)),
     }
+
+
+def _lead_away(tables: Sequence[ChunkTable], places: Locations, own: str) -> bool:
+    """Say whether a block is of one table, of which no reference lies in the file itself."""
+    raw = own.encode()
+    return len(tables) == 1 and not bool(
+        ((places.url.lengths == len(raw)) & places.url.begin_with(raw)).any()
+    )
 
 
 _MANY = 64  # targets of a table: the objects of a store, which no other file shares
@@ -342,6 +350,52 @@ def unpack_all(
     Raises:
         FormatError: The columns do not fit together.
     """
+    block, n = _unpack_rows(packed, first, place)
+    columns, offset, source = packed.columns, block.offset, block.source
+    if len(block.data):
+        moved = np.repeat(columns["data"].starts[:-1], n)
+        inline = block.kind == ChunkType.inline
+        offset[inline] += moved[inline].astype(np.uint64)
+    ends, held, count = np.cumsum(n), list[Locations](), 0
+    for at, targets in _read_targets(columns, source, n):
+        mine = source[ends[at] - n[at] : ends[at]]
+        mine[mine > 0] += np.uint32(count)
+        held.append(targets)
+        count += len(targets)
+    return replace(block, targets=Locations.join(held))
+
+
+def unpack_each(packed: PackedBlocks, references: int) -> Iterator[Block]:
+    """Unpack blocks one by one, in less time than `unpack`: so many references at once.
+
+    Files keep their numbers. Raises `FormatError`.
+    """
+    for low, high in packed.runs(references):
+        some = packed.part(low, high)
+        whole, n = _unpack_rows(some, None, None)
+        targets = dict(_read_targets(some.columns, whole.source, n))
+        data = some.columns["data"].starts.tolist()
+        ends = [0, *np.cumsum(n).tolist()]
+        for at, (begin, end) in enumerate(pairwise(ends)):
+            yield Block(
+                file=whole.file[begin:end],
+                index=whole.index[begin:end],
+                kind=whole.kind[begin:end],
+                offset=whole.offset[begin:end],
+                length=whole.length[begin:end],
+                data=whole.data[data[at] : data[at + 1]],
+                source=whole.source[begin:end],
+                targets=targets.get(at, Locations.none()),
+            )
+
+
+def _unpack_rows(
+    packed: PackedBlocks, first: NDArray[np.int64] | None, place: NDArray[np.int32] | None
+) -> tuple[Block, NDArray[np.int64]]:
+    """Unpack blocks, and say how many references each has.
+
+    Inline rows and sources count from where their own block begins, and there are no targets yet.
+    """
     columns, ndim = packed.columns, int(packed.ndim[0])
     files = columns["files"].numbers("<i4").astype(np.int64)
     counts = columns["counts"].numbers("<u4").astype(np.int64)
@@ -362,22 +416,23 @@ def unpack_all(
     kind = np.full(len(length), ChunkType.virtual, np.uint8)
     _spread(kind, columns["kinds"], n, "u1")
     offset = _sum_gaps(_straighten(columns["gaps"], n), length, n)
-    if len(columns["data"].data):
-        moved = np.repeat(columns["data"].starts[:-1], n)
-        offset[kind == ChunkType.inline] += moved[kind == ChunkType.inline].astype(np.uint64)
     index = np.empty((ndim, int(n.sum())), np.uint32).T  # those of an axis side by side
     _spread(index, columns["index"], n, "<u4", ndim)
     if not columns["index"].there.all():
         _fill_boxes(index, columns, counts, ndim)
-    return Block(
+    source = np.zeros(len(length), np.uint32)
+    _spread(source, columns["sources"], n, "<u4")
+    block = Block(
         file=np.repeat(file, counts),
         index=index,
         kind=kind,
         offset=offset,
         length=length,
         data=columns["data"].data,
-        **_read_sources(columns, n),
+        source=source,
+        targets=Locations.none(),
     )
+    return block, n
 
 
 def _error_cut_short(rows: int, size: int) -> FormatError:
@@ -477,23 +532,17 @@ def _fill_boxes(
         out[members[:, None] + np.arange(len(grid.T))] = grid.T
 
 
-def _read_sources(columns: Mapping[str, BinaryColumn], n: NDArray[np.int64]) -> dict[str, Any]:
-    source = np.zeros(int(n.sum()), np.uint32)
-    if not columns["sources"].there.any():
-        return {"source": source, "targets": Locations.none()}
-    _spread(source, columns["sources"], n, "<u4")
+def _read_targets(
+    columns: Mapping[str, BinaryColumn], source: NDArray[np.uint32], n: NDArray[np.int64]
+) -> Iterator[tuple[int, Locations]]:
+    """Yield the blocks that have targets, with these."""
     targets, ends = columns["targets"], np.cumsum(n)
-    held, count = list[Locations](), 0
     for block in np.flatnonzero(columns["sources"].there).tolist():
         raw = targets.data[targets.starts[block] : targets.starts[block + 1]].tobytes()
         found = unpack_targets(raw)
-        mine = source[ends[block] - n[block] : ends[block]]
-        if int(mine.max(initial=0)) > len(found):
+        if int(source[ends[block] - n[block] : ends[block]].max(initial=0)) > len(found):
             raise FormatError(
                 "a packed column of the catalog refers to missing targets",
                 rows=int(n[block]),
             )
-        mine[mine > 0] += np.uint32(count)
-        held.append(found)
-        count += len(found)
-    return {"source": source, "targets": Locations.join(held)}
+        yield block, found

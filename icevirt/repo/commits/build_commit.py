@@ -246,8 +246,8 @@ class BuildCommit:
                 nodes.setdefault(ref.object_id, []).append(node_id)
         parts: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
         for key, held in nodes.items():
-            found = self._assets.read_manifest(key).arrays
+            found = self._assets.read_indices(key)
             for node_id in held:
                 if node_id in found:
-                    parts.setdefault(node_id, []).append(found[node_id].index)
+                    parts.setdefault(node_id, []).append(found[node_id])
         return {node_id: in_order(each) for node_id, each in parts.items()}

@@ -9,6 +9,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -82,13 +83,22 @@ def _load(path: str, zarr_json: bytes) -> dict[str, Any]:
 
 def _parse(document: dict[str, Any]) -> None:
     """Let zarr read the document; whether a codec is specified already is not our concern."""
+    if isinstance(document.get("attributes"), dict):  # whatever they hold
+        document = {**document, "attributes": {}}
+    _read_by_zarr(json.dumps(document))
+
+
+@lru_cache(256)
+def _read_by_zarr(document: str) -> None:
+    """Let zarr read a document; arrays of a store are often alike but for their attributes."""
     from zarr.core.group import GroupMetadata
     from zarr.core.metadata import ArrayV3Metadata
 
-    reader = GroupMetadata if document["node_type"] == "group" else ArrayV3Metadata
+    given = json.loads(document)  # zarr empties what it is given
+    reader = GroupMetadata if given["node_type"] == "group" else ArrayV3Metadata
     with warnings.catch_warnings(), any_grid():
         warnings.simplefilter("ignore")
-        reader.from_dict(json.loads(json.dumps(document)))  # zarr empties what it is given
+        reader.from_dict(given)
 
 
 def _with_known_codecs(document: dict[str, Any]) -> dict[str, Any]:

@@ -399,6 +399,21 @@ class Tables:
             raise Damage("chunk indices of one array overlap", int(start[0]))
         return self._payload.vectors(start, ndim)
 
+    def coordinates_by_run(self, name: str, counts: Places) -> list[NDArray[np.uint32]]:
+        """Return `coordinates` of each run of so many rows; runs may differ in their length."""
+        found = self.vectors(name, 4)
+        assert found is not None
+        _, start, ndim = found
+        of_run = ndim[np.cumsum(counts) - counts]
+        if bool((ndim != np.repeat(of_run, counts)).any()):
+            raise Damage("chunk indices of one array differ in length", int(start[0]))
+        if int(ndim.sum()) * 4 > self._payload.size:
+            raise Damage("chunk indices of one array overlap", int(start[0]))
+        data, _ = gather(self._payload.bytes, array(start), 4 * ndim)
+        runs = np.split(data.view("<u4").astype(np.uint32), np.cumsum(counts * of_run)[:-1])
+        shapes = zip(counts.tolist(), of_run.tolist(), strict=True)
+        return [run.reshape(shape) for run, shape in zip(runs, shapes, strict=True)]
+
 
 class Payload:
     """A FlatBuffer that numbers and bytes can be fetched from; all of it checked."""

@@ -473,6 +473,23 @@ class OpenManifest:
                     unkept.add(CHUNK_REF.name)
             return Manifest(id=self.id, arrays=found, unkept=tuple(sorted(unkept)))
 
+    def read_indices(self) -> dict[ObjectId8, NDArray[np.uint32]]:
+        """Return the indices of the chunks of each array that has some, ``(n, ndim)`` each.
+
+        All arrays are read together: a manifest may hold thousands with a few references each.
+
+        Raises:
+            FormatError: The manifest is damaged.
+        """
+        filled = {node: span for node, span in self._spans.items() if span.count}
+        if not filled:
+            return {}
+        places = [np.arange(s.start, s.start + 4 * s.count, 4) for s in filled.values()]
+        counts = np.array([span.count for span in filled.values()])
+        with reading(_FILE):
+            refs = Tables(self._payload, np.concatenate(places), CHUNK_REF)
+            return dict(zip(filled, refs.coordinates_by_run("index", counts), strict=True))
+
     def count_compressed(self) -> tuple[int | None, int]:
         """Return the bytes of the dictionary of locations, and how many references use it.
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.attributes import FILL
-from icevirt.model.strings import Strings
 from icevirt.model.zarr_v2 import NoEquivalentError
 from icevirt_scanners.context import LEAVE_OUT, ScanContext
 from icevirt_scanners.given import GivenArray, size_of_chunks, with_facts
 from icevirt_scanners.kerchunk.scanner import Described, array_v2, regular_array
+from icevirt_scanners.zarr.chunk_batches import ChunkBatches, ChunkRows
 from icevirt_scanners.zarr.chunk_keys import ChunkKeys
 from icevirt_scanners.zarr.documents import damaged
 
@@ -36,13 +36,25 @@ class Found:
     outside: NDArray[np.int64]  # rows of chunks behind the end of the array
 
 
-def scan_array(path: str, node: Described, within: tuple[int, int], context: ScanContext) -> Found:
+def keys_of(node: Described) -> tuple[ChunkKeys, int]:
+    """Return how an array spells the keys of its chunks, and its rank.
+
+    Raises:
+        NoEquivalentError: They are spelled in another way.
+        KeyError, TypeError, ValueError, AttributeError: Its documents are damaged.
+    """
+    document = node.array or {}
+    keys = ChunkKeys.of_v3(document) if node.v3 else ChunkKeys.of_v2(document)
+    return keys, len(document["shape"])
+
+
+def scan_array(path: str, node: Described, batches: ChunkBatches, context: ScanContext) -> Found:
     """Describe an array.
 
     Args:
         path: Of the array.
         node: Its documents.
-        within: The first row of the store's objects below it, and the one behind the last.
+        batches: Has its chunks.
         context: Of the scan.
 
     Raises:
@@ -51,7 +63,9 @@ def scan_array(path: str, node: Described, within: tuple[int, int], context: Sca
     """
     source: Any = context.source
     given = describe_array(path, node, context)
-    found = _with_chunks(given, node, within, context)
+    with _reading(path, context):
+        keys_of(node)
+    found = _with_chunks(given, batches.take(node.folder), context)
     array = with_facts(found.array, given.dtype, context, source.chunks(found.chunks))
     return replace(found, array=array)
 
@@ -158,20 +172,14 @@ def _check_codecs(
         raise NoEquivalentError(f"{type(error).__name__}: {error}") from error
 
 
-def _with_chunks(
-    given: GivenArray, node: Described, within: tuple[int, int], context: ScanContext
-) -> Found:
+def _with_chunks(given: GivenArray, all_of: ChunkRows, context: ScanContext) -> Found:
     """Return the array with a reference for each chunk that is there, all of them checked."""
-    low, high = within
     source: Any = context.source
-    objects, ndim = source.objects, len(given.grid)
-    path, document = given.scanned.path, node.array or {}
-    with _reading(path, context):
-        keys = ChunkKeys.of_v3(document) if node.v3 else ChunkKeys.of_v2(document)
-    rows, index = keys.read(_below(objects.keys, low, high, node.folder), ndim)
-    rows += low
+    objects, chunks, index, path = source.objects, all_of.rows, all_of.index, given.scanned.path
     inside = (index < np.array(given.grid, np.int64)).all(axis=1)
-    chunks, index = rows[inside], index[inside]
+    outside = chunks[~inside]
+    if len(outside):
+        chunks, index = chunks[inside], index[inside]
     if int(index.max(initial=0)) > _LAST_CHUNK:
         raise damaged(source.file.url, variable=path, cause="more chunks than Icechunk can number")
     refuse_lengths(
@@ -181,9 +189,8 @@ def _with_chunks(
         context,
         name=lambda row: objects.keys[int(chunks[row])],
     )
-    order = np.lexsort(index.T[::-1]) if ndim else np.arange(len(chunks))
-    table = source.references(index[order], chunks[order])
-    return Found(replace(given.scanned, references=table), chunks, rows[~inside])
+    table = source.references(index, chunks)
+    return Found(replace(given.scanned, references=table), chunks, outside)
 
 
 def refuse_lengths(
@@ -212,17 +219,3 @@ def refuse_lengths(
             length=int(sizes[row]),
             **({} if expected is None else {"expected": expected}),
         )
-
-
-def _below(keys: Strings, low: int, high: int, folder: str) -> Strings:
-    """Return the keys of rows below a folder, without it."""
-    size = len(folder.encode()) + 1 if folder else 0
-    starts = keys.starts[low : high + 1]
-    data = keys.data[starts[0] : starts[-1]]
-    if not size:
-        return Strings(data, starts - starts[0])
-    kept = np.ones(len(data), np.bool_)
-    begins = starts[:-1] - starts[0]
-    for at in range(size):
-        kept[begins + at] = False
-    return Strings(data[kept], starts - starts[0] - size * np.arange(len(starts)))

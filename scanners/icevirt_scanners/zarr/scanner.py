@@ -7,6 +7,8 @@ has lost its metadata are an error.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,12 @@ from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.model.zarr_v2 import NoEquivalentError
 from icevirt.scan.contract import ByteSource, ScannerOptions, StoreByteSource
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of, tell_renamed
-from icevirt_scanners.zarr.arrays import scan_array
+from icevirt_scanners.zarr.arrays import keys_of, scan_array
+from icevirt_scanners.zarr.chunk_batches import ChunkBatches, Spelled
 from icevirt_scanners.zarr.documents import (
     V2,
     V3,
@@ -78,14 +82,21 @@ class ZarrScanner:
         owned = np.zeros(len(store.objects), np.bool_)
         document = V3 if metadata.is_v3 else V2[0]
         outside: list[str] = []
+        within = {
+            path: store.objects.find(
+                node.folder, metadata.rows[f"{node.folder}/{document}".lstrip("/")]
+            )
+            for path, node in arrays.items()
+        }
+        wanted = {path: node for path, node in arrays.items() if options.wants(path)}
+        batches = ChunkBatches(store, _spelled(wanted, within))
 
         def make(path: str, node: Described) -> ScannedArray:
             key = f"{node.folder}/{document}".lstrip("/")
             if metadata.is_v3:
                 refuse_extensions({key: node.array or {}}, url)
-            within = store.objects.find(node.folder, metadata.rows[key])
-            found = scan_array(path, node, within, context)
-            owned[slice(*within)] = True
+            found = scan_array(path, node, batches, context)
+            owned[slice(*within[path])] = True
             known[found.chunks] = known[found.outside] = True
             outside.extend(first_keys(store.objects.keys[row] for row in found.outside.tolist()))
             return found.array
@@ -93,8 +104,7 @@ class ZarrScanner:
         scanned = context.arrays(arrays.items(), make)
         for path in context.left_out:  # what belongs to others is not looked at
             if path in arrays:
-                key = f"{arrays[path].folder}/{document}".lstrip("/")
-                known[slice(*store.objects.find(arrays[path].folder, metadata.rows[key]))] = True
+                known[slice(*within[path])] = True
         _tell_foreign(store, context, ~known, owned)
         if isinstance(store, ZippedStore) and (beside := store.outside()):
             context.warn(
@@ -134,6 +144,17 @@ class ZarrScanner:
                 cause=f"{type(error).__name__}: {error}",
             ) from error
         return np.asarray(values)
+
+
+def _spelled(
+    arrays: Mapping[str, Described], within: Mapping[str, tuple[int, int]]
+) -> Iterator[Spelled]:
+    """Yield where chunks of arrays are, but for those whose documents `scan_array` refuses."""
+    for path, node in arrays.items():
+        low, high = within[path]
+        with suppress(NoEquivalentError, KeyError, TypeError, ValueError, AttributeError):
+            keys, ndim = keys_of(node)
+            yield Spelled(folder=node.folder, low=low, high=high, keys=keys, ndim=ndim)
 
 
 def _nodes_of(metadata: Metadata, group: str, url: str) -> dict[str, Described]:

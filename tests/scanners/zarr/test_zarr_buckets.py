@@ -11,7 +11,7 @@ import xarray as xr
 import icevirt
 from api.sources.test_object_stores import access_to, below
 from icevirt.errors import StaleReferenceError
-from icevirt.objects import stores
+from icevirt.objects import source_access, store_listings, stores
 from scanners.zarr.zarr_stores import consolidate, month, write_month
 
 pytestmark = pytest.mark.servers
@@ -32,7 +32,7 @@ def found(repo, authorize):
 @pytest.mark.parametrize("listing", ["flat", "by branch"])
 def test_a_stack_of_stores_in_a_bucket(s3, tmp_path, monkeypatch, listing):
     if listing == "by branch":
-        monkeypatch.setattr(stores, "_FEW", 1)
+        monkeypatch.setattr(store_listings, "_FEW", 1)
     for number in (1, 2):
         write_month(tmp_path / f"m{number}.zarr", number)
         if number == 2:
@@ -88,3 +88,21 @@ def test_a_store_is_named_by_its_folder_or_its_document(s3, tmp_path):
     for name in ("plain", "plain/", "plain/.zgroup"):
         plan = icevirt.plan(f"{s3.url}/{name}", access=access, executor="in-process")
         assert len(plan.arrays) == 5
+
+
+def test_long_folders_are_listed_by_their_folders_and_short_ones_at_once(s3, monkeypatch):
+    """The same objects, whichever folders are long; what lies in a folder follows one another."""
+    keys = [f"a/c/{row}/{column}" for row in range(4) for column in range(3)]
+    keys += ["zarr.json", "a/zarr.json", "a/c/odd", "b/zarr.json", "b/c/0"]
+    for key in keys:
+        obstore.put(s3.store(), f"deep.zarr/{key}", b"x")
+    access, _ = access_to(s3)
+    for few, most in ((20_000, 2000), (2, 2000), (2, 3), (10, 1)):
+        monkeypatch.setattr(store_listings, "_FEW", few)
+        monkeypatch.setattr(store_listings, "_MOST", most)
+        with source_access.grant_access(source_access.SourceAccess.of(access)):
+            found = store_listings.list_store(f"{s3.url}/deep.zarr/zarr.json")
+        names = [*found.keys]
+        low, high = found.find("a/c", names.index("a/c/2/1"))
+        assert names[low:high] == [name for name in names if name.startswith("a/c/")]
+        assert sorted(names) == sorted(keys)

@@ -9,6 +9,7 @@ import zarr
 
 import icevirt
 from icevirt.errors import CombineError, StaleReferenceError
+from icevirt.objects.store_listings import list_store
 from scanners.zarr.zarr_stores import write_month
 
 
@@ -131,3 +132,19 @@ def test_eras_of_stores_are_called_by_the_names_of_stores(tmp_path):
         icevirt.build(
             f"{tmp_path}/*.zarr", tmp_path / "repo", concat_dim="time", executor="in-process"
         )
+
+
+def test_a_folder_of_many_folders_is_listed_in_the_order_of_names(tmp_path):
+    """Side by side, and files stand between folders where their names do."""
+    keys = [f"a/c/{row}/{column}" for row in range(40) for column in (0, 1, 10, 2)]
+    keys += ["zarr.json", "a/zarr.json", "a/c/2x", "a.json"]
+    for key in keys:
+        path = tmp_path / "s.zarr" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * (1 + len(key)))
+    found = list_store((tmp_path / "s.zarr/zarr.json").as_uri())
+    assert [*found.keys] == sorted(keys, key=lambda key: key.split("/"))
+    assert found.sizes.tolist() == [1 + len(key) for key in found.keys]
+    assert found.times.tolist() == [
+        (tmp_path / "s.zarr" / key).stat().st_mtime_ns for key in found.keys
+    ]

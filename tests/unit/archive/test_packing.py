@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.blocks.cutting import join
-from icevirt.archive.blocks.packing import PackedBlocks, pack, pack_targets, unpack, unpack_all
+from icevirt.archive.blocks.packing import (
+    PackedBlocks,
+    pack,
+    pack_targets,
+    unpack,
+    unpack_all,
+    unpack_each,
+)
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.model.strings import Strings
 
 FILE = Locations.one("file:///a.nc", last_modified=7)
 
@@ -183,3 +191,29 @@ def test_a_shorter_column_is_refused_by_name():
     packed = pack([0], [table])
     with pytest.raises(FormatError, match="cut short"):
         unpack(replace(packed, gaps=packed.gaps[:-1]))
+
+
+def elsewhere(table, name):
+    """The table with a target of its own for each virtual row."""
+    virtual = np.flatnonzero(table.kind == 1)
+    source = table.source.copy()
+    source[virtual] = np.arange(len(virtual))
+    urls = Strings.of([f"file:///{name}/{row}" for row in range(len(virtual))])
+    count = len(virtual)
+    etags, times = Strings.empty(count), np.ones(count, np.uint32)
+    places = Locations(url=urls, etag=etags, last_modified=times)
+    return replace(table, source=source, locations=places)
+
+
+@given(st.lists(st.integers(0, 2).flatmap(tables), min_size=1, max_size=4), st.integers(1, 9))
+def test_blocks_that_are_unpacked_together_are_what_each_is(found, references):
+    """Of different ranks, with inline bytes and targets of their own."""
+    packed = [
+        pack([5], [elsewhere(table, name)], [FILE.url[0]]) for name, table in enumerate(found)
+    ]
+    each = list(unpack_each(PackedBlocks.of(packed), references))
+    assert len(each) == len(packed)
+    for mine, alone in zip(each, map(unpack, packed), strict=True):
+        assert mine.targets == alone.targets
+        for name in ("file", "index", "kind", "offset", "length", "data", "source"):
+            assert np.array_equal(getattr(mine, name), getattr(alone, name))

@@ -121,6 +121,17 @@ def test_reading_agrees_with_writing_row_by_row(arrays):
 
 
 @given(manifests)
+def test_indices_of_all_arrays_are_read_together(arrays):
+    """As whole tables have them, whatever wrote the manifest."""
+    slow = slow_file({node: slow_refs(table) for node, table in arrays.items()})
+    for raw in (manifest.encode(arrays).raw, slow):
+        found = open_manifest.OpenManifest(raw).read_indices()
+        assert {node: index.tolist() for node, index in found.items()} == {
+            node: table.index.tolist() for node, table in arrays.items() if len(table)
+        }
+
+
+@given(manifests)
 @settings(max_examples=15)
 def test_a_manifest_written_again_is_the_same(arrays):
     """Once equal locations of a table are one, which reading makes of them."""

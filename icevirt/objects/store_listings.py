@@ -1,0 +1,273 @@
+"""List the objects of a Zarr store as columns: folders of this machine, and buckets.
+
+No object is asked for by itself. What is long is listed side by side.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import batched, chain, groupby
+from operator import attrgetter
+from typing import Any, Never
+
+import numpy as np
+
+from icevirt.archive.store_objects import StoreObjects
+from icevirt.connect.library import obstore
+from icevirt.connect.retry import on_store
+from icevirt.connect.stores import Bucket
+from icevirt.connect.urls import Address, local_path, url_of_absolute
+from icevirt.errors import (
+    NotFoundError,
+    ScanError,
+    StaleReferenceError,
+    StorageError,
+    UnsupportedError,
+)
+from icevirt.model.chunks import END_SECOND
+from icevirt.model.strings import Strings
+from icevirt.objects.answers import is_weak
+from icevirt.objects.source_access import carrying, in_force
+from icevirt.objects.web_connections import HOSTS
+from icevirt.threads import Threads
+
+_PAGE = 1 << 14  # objects that are made columns together
+_PAGE_OF_BUCKET = 1000
+_FEW = 20_000  # objects of a bucket, which one listing returns soon
+_MOST = 2000  # branches of a folder that are listed each, though they are shorter than a page
+_BRANCHES = 16  # folders of this machine that are worth threads
+_AT_ONCE = min(4, os.cpu_count() or 1)  # more of them wait for each other
+_FORMAT = stat.S_IFMT(0xFFFF)
+_SECOND = 1_000_000_000
+
+
+def list_store(url: str) -> StoreObjects:
+    """List all objects of a store.
+
+    Args:
+        url: Of the document that stands for it.
+
+    Raises:
+        NotFoundError: There is no such folder.
+        StaleReferenceError: It is written to meanwhile.
+        StorageError: It cannot be listed.
+        UnsupportedError: A web server has it, or it holds symbolic links.
+    """
+    if url.startswith("file://"):
+        return _list_local(os.path.dirname(local_path(url)))
+    if url.startswith(("http://", "https://")):
+        raise UnsupportedError(
+            "a Zarr store on a web server cannot be listed",
+            do="Name it by the URL of its bucket, like s3://bucket/x.zarr, or copy it.",
+            file=url,
+        )
+    return _list_bucket(in_force().bucket(url), Address.parse(url).key.rpartition("/")[0])
+
+
+def written_meanwhile(url: str, how: str) -> StaleReferenceError:
+    """Return the error of a store that changes while it is listed or scanned."""
+    return StaleReferenceError(
+        "a store is written to while it is scanned",
+        do="Scan it again when it no longer changes.",
+        file=url,
+        cause=how,
+    )
+
+
+# -- folders of this machine -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _StoreFolder:
+    """A folder of a store on this machine."""
+
+    path: str
+    prefix: str  # of the keys below it
+
+
+def _list_local(top: str) -> StoreObjects:
+    """List files below a folder, in the order of their names, folder by folder.
+
+    The folders of a level are listed side by side: the system is waited for without Python.
+    """
+    parts: list[StoreObjects | _StoreFolder] = [_StoreFolder(top, "")]
+    count = 1
+    while 0 < count < _BRANCHES:
+        found = [
+            _entries(part, top) if isinstance(part, _StoreFolder) else [part] for part in parts
+        ]
+        parts = [*chain.from_iterable(found)]
+        count = sum(isinstance(part, _StoreFolder) for part in parts)
+
+    def below(part: StoreObjects | _StoreFolder) -> list[StoreObjects]:
+        if isinstance(part, StoreObjects):
+            return [part]
+        return [*chain.from_iterable(below(each) for each in _entries(part, top))]
+
+    if count < _BRANCHES:
+        return StoreObjects.join([*chain.from_iterable(map(below, parts))])
+    with Threads(_AT_ONCE, "list-store") as threads:
+        return StoreObjects.join([*chain.from_iterable(threads.map(below, parts))])
+
+
+def _entries(folder: _StoreFolder, top: str) -> Iterator[StoreObjects | _StoreFolder]:
+    """Yield the files of a folder and the folders in it, by name."""
+    for is_folder, run in groupby(_scan(folder.path, top), key=_is_folder):
+        if is_folder:
+            yield from (_StoreFolder(each.path, f"{folder.prefix}{each.name}/") for each in run)
+            continue
+        for page in batched(run, _PAGE):
+            yield _page(page, folder.prefix)
+
+
+def _scan(folder: str, top: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=_name_of)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if folder != top:
+            raise written_meanwhile(folder, "a folder is gone") from error
+        raise NotFoundError("no such store", do="Check the path.", source=folder) from error
+    except OSError as error:
+        raise StorageError(
+            "a store cannot be listed",
+            do="Check its permissions.",
+            path=folder,
+            cause=error.strerror,
+        ) from error
+
+
+_name_of = attrgetter("name")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _page(entries: Sequence[os.DirEntry[str]], prefix: str) -> StoreObjects:
+    """Return files of one folder as columns."""
+    names = [f"{prefix}{entry.name}" for entry in entries]
+    try:
+        statuses = [entry.stat(follow_symlinks=False) for entry in entries]
+    except FileNotFoundError as error:
+        raise written_meanwhile(str(error.filename), "an object is gone") from error
+    count = len(entries)
+    modes = np.fromiter((status.st_mode for status in statuses), np.uint32, count)
+    if len(links := np.flatnonzero(modes & _FORMAT == stat.S_IFLNK)):
+        _refuse_link(entries[int(links[0])].path)
+    times = np.fromiter((status.st_mtime_ns for status in statuses), np.int64, count)
+    if int(times.max(initial=0)) >= (END_SECOND - 1) * _SECOND:
+        raise StorageError(
+            "the modification time of an object cannot be stored: it is of 2106 or later",
+            do="Set it to now with touch.",
+            object=names[int(np.argmax(times))],
+        )
+    try:
+        keys = Strings.of(names)
+    except UnicodeEncodeError:
+        for name in names:
+            url_of_absolute(f"/{name}")  # names the one that is not UTF-8
+        raise
+    return StoreObjects(
+        keys=keys,
+        sizes=np.fromiter((status.st_size for status in statuses), np.int64, count),
+        etags=Strings.empty(count),
+        times=np.maximum(times, 1),
+    )
+
+
+def _refuse_link(path: str) -> Never:
+    raise UnsupportedError(
+        "a store that holds symbolic links",
+        do="Copy it with the files that they lead to: cp -rL.",
+        file=path,
+    )
+
+
+# -- buckets ---------------------------------------------------------------------------------------
+
+
+def _list_bucket(bucket: Bucket, folder: str) -> StoreObjects:
+    """List the long branches of a store at once: a listing is a chain of requests."""
+    parts: list[StoreObjects | str] = [*_begin(bucket, folder, folder)]
+    while any(isinstance(part, str) for part in parts):
+        waiting = [
+            HOSTS.submit(bucket.url, carrying(partial(_begin, bucket, part, folder)))
+            if isinstance(part, str)
+            else [part]
+            for part in parts
+        ]
+        parts = [*chain.from_iterable(w if isinstance(w, list) else w.result() for w in waiting)]
+    found = StoreObjects.join([part for part in parts if isinstance(part, StoreObjects)])
+    if not len(found):
+        url = bucket.address._replace(key=folder).url
+        raise NotFoundError("no such store", do="Check the URL.", source=url)
+    return found
+
+
+def _begin(bucket: Bucket, folder: str, top: str) -> list[StoreObjects | str]:
+    """Return the objects below a folder, or those in it and the folders in it, by their paths."""
+    begin, is_all = _flat(bucket, folder, top, most=_FEW)
+    if is_all:
+        return [begin]
+
+    def level(store: Any) -> Any:
+        return obstore().list_with_delimiter(store, prefix=folder or None)
+
+    found = on_store(bucket, bucket.address._replace(key=folder).url, level)
+    branches = sorted(each.rstrip("/") for each in found["common_prefixes"])
+    if len(branches) > _MOST and len(begin) < _PAGE_OF_BUCKET * _count_names(begin, folder, top):
+        return [_flat(bucket, folder, top)[0]]  # fewer requests than one for each branch
+    own = _columns(bucket, sorted(found["objects"], key=lambda each: each["path"]), top)
+    return [own, *branches]
+
+
+def _count_names(objects: StoreObjects, folder: str, top: str) -> int:
+    """Return how many names in a folder some objects lie below."""
+    cut = len(f"{folder}/") - (len(f"{top}/") if top else 0) if folder else 0
+    return len({key[cut:].partition("/")[0] for key in objects.keys})
+
+
+def _flat(
+    bucket: Bucket, folder: str, top: str, *, most: int | None = None
+) -> tuple[StoreObjects, bool]:
+    """Return the first objects below a folder, ``most`` or a few more, and whether all are."""
+
+    def read(store: Any) -> tuple[StoreObjects, bool]:
+        pages, count = [], 0
+        for page in obstore().list(store, prefix=folder or None, chunk_size=_PAGE_OF_BUCKET):
+            pages.append(_columns(bucket, page, top))
+            count += len(page)
+            if most is not None and count >= most:
+                return StoreObjects.join(pages), False
+        return StoreObjects.join(pages), True
+
+    return on_store(bucket, bucket.address._replace(key=folder).url, read)
+
+
+def _columns(bucket: Bucket, page: Sequence[Mapping[str, Any]], top: str) -> StoreObjects:
+    cut = len(f"{top}/") if top else 0
+    keys = [each["path"][cut:] for each in page]
+    etags = [each["e_tag"] or "" for each in page]
+    times = [int(each["last_modified"].timestamp()) * _SECOND for each in page]
+    if weak := [
+        key
+        for key, etag, time in zip(keys, etags, times, strict=True)
+        if not time and (not etag or is_weak(etag))
+    ]:
+        raise ScanError(
+            "the server sends neither a strong etag nor a modification time, so changes of the "
+            "store would go unnoticed",
+            do="Copy it to a server that does, or to local disk.",
+            file=bucket.address._replace(key=f"{top}/{weak[0]}").url,
+        )
+    return StoreObjects(
+        keys=Strings.of(keys),
+        sizes=np.array([each["size"] for each in page], np.int64),
+        etags=Strings.of(["" if is_weak(etag) else etag for etag in etags]),
+        times=np.array(times, np.int64),
+    )

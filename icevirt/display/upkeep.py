@@ -326,13 +326,16 @@ def export_report(report: ExportReport) -> RenderableType:
         report.path,
         {
             "version": f"{report.snapshot_id or 'with uncommitted changes'}, {report.group}",
-            "written": f"{report.format}, metadata of zarr v{report.zarr_format}",
+            "written": "a collection of STAC 1.1, and an item for each file"
+            if report.format == "stac"
+            else f"{report.format}, metadata of zarr v{report.zarr_format}",
             "holds": f"{count(report.arrays, 'array')}, {_references(report)}",
             "embedded": f"{count(report.chunks_embedded, 'chunk')}, {size(report.bytes_embedded)}"
             if report.chunks_embedded
             else None,
         },
-        finish("checksums are not exported", ""),
+        *(words(f"note: {note}", "dim") for note in report.notes),
+        finish("" if report.format == "stac" else "checksums are not exported", ""),
     )
 
 

@@ -153,13 +153,14 @@ class ExportReport(Pictured):
     snapshot_id: str | None  # the version; None: with uncommitted changes
     group: str  # path in the repository, of a group or an array
     path: str  # of the file or directory that was written
-    format: str  # "json" or "parquet"
+    format: str  # "json" or "parquet" of kerchunk, or "stac"
     zarr_format: int  # of the metadata, 2 or 3
     arrays: int
     references: int  # into files
     files: int  # that references lead to
     chunks_embedded: int  # native and inline chunks
     bytes_embedded: int
+    notes: tuple[str, ...] = ()  # what the format does not hold
 
     def __repr__(self) -> str:
         return (

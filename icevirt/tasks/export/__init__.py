@@ -1,0 +1,1 @@
+"""What an export takes from manifests, on executors."""

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import zstandard
@@ -26,7 +26,6 @@ from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import Extents
 from icevirt.model.strings import gather
-from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:
     import zarr
@@ -118,11 +117,18 @@ def inline_table(chunks: Mapping[tuple[int, ...], bytes], ndim: int) -> ChunkTab
     return ChunkTable.of_inline(index=index, chunks=list(chunks.values()))
 
 
+class TakesObjects(Protocol):
+    """What objects can be put into."""
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write an immutable object; see `Storage.put`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
     """Where encoded chunks go."""
 
-    repo: Storage
+    repo: TakesObjects
     inline_threshold: int  # bytes; up to it chunks lie in the manifest
 
 

@@ -243,12 +243,7 @@ def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
         )
     with clock.phase("write"):
         listing = growing.result()
-
-        def keep_listing() -> None:
-            for path, raw in listing.objects.items():
-                work.put(path, raw)
-
-        writes = [job.pool.submit(keep_listing)]
+        writes = [job.pool.submit(work.put, path, raw) for path, raw in listing.objects.items()]
         writes.append(job.pool.submit(carrying(refuse_changed), job.new))
         if (recipe := job.request.recipe) is not None:
             writes.append(job.pool.submit(keep_recipe, storage, recipe))
@@ -281,7 +276,7 @@ def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
         record = grown.record(tail=name, listing=listing.pieces[-1][0], references=count)
         path, made = grown.describe_made(record)
         objects = {**stored.objects, path_of_tail(name): raw, path: made}
-        writes += [stored.listed, *job.kept.values()]
+        writes += [*stored.writes, *job.kept.values()]
         about_to_commit()
         snapshot_id = grown.commit(containers, record, objects, writes)
         keep_tail(storage, name, state, len(raw))
@@ -323,7 +318,7 @@ def _keep_scan(job: Appending) -> None:
     there = {*job.state.described, *job.borrowed, *job.kept, MARK}
     paths = [info.path for info in job.scratch.list() if info.path not in there]
     new = {path: job.scratch.get(path) for path in paths}
-    if not is_known and new:
+    if not is_known and not job.kept:
         mark(kept)
     first = {
         path: job.pool.submit(kept.put, path, raw)

@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from icevirt.objects.authorize import GrantedAccess
 from icevirt.planning.lengthened import Lengthened, LengthenedArray, OtherwiseError
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
+from icevirt.repo.kept_objects import cache_of
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.content_names import naming_variable
 from icevirt.repo.manifest_lookup import Cache
@@ -75,7 +76,7 @@ class StoredTail:
     values: Mapping[str, ReferenceCounts]  # chunks of values that were written, by path
     hot: str  # the manifest that the next references join; "": none
     objects: Mapping[str, bytes]  # manifests, by path: they are written before anybody sees it
-    listed: Future[None]  # has to end before as well
+    writes: tuple[Future[None], ...]  # that have to end before as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,22 @@ class _Table:
     array: LengthenedArray
     table: ChunkTable
     replaces: frozenset[ObjectId12] = frozenset()  # manifests whose references it holds, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkWrites:
+    """Writes chunks beside whatever else is done, and keeps them for the append that goes on."""
+
+    storage: Storage
+    pool: Executor
+    kept: Cache
+    begun: list[Future[None]] = field(default_factory=list)
+
+    def put(self, path: str, body: bytes) -> None:
+        """Begin to write a chunk."""
+        self.begun.append(self.pool.submit(self.storage.put, path, body))
+        if len(body) <= self.kept.limit // 8:
+            self.kept.put(("chunk", path), body, len(body))
 
 
 class ManifestReads:
@@ -149,7 +166,8 @@ def store_tail(
     manifests = {key: future.result() for key, future in read.of(needed).items()}
     if joined is not None and manifests[joined].unkept:
         joined = None  # a newer client stored what would be lost
-    sink = Sink(repo=assets.storage, inline_threshold=variables.config.inline_threshold)
+    writes = ChunkWrites(storage=assets.storage, pool=pool, kept=cache_of(assets.storage))
+    sink = Sink(repo=writes, inline_threshold=variables.config.inline_threshold)
     values = [
         pool.submit(_with_values, assets, each, added.values.get(each.node.id), manifests, sink)
         for each in growth.values
@@ -188,7 +206,7 @@ def store_tail(
         values=counts,
         hot=str(last.id) if last is not None and is_open else "",
         objects={layout.manifest(info.id): raw for info, raw, _ in found},
-        listed=listed,
+        writes=(*writes.begun, listed),
     )
 
 
@@ -368,6 +386,9 @@ def _bytes_of(assets: Assets, node: ArrayNode, held: ChunkTable, row: int) -> by
     if kind != ChunkType.native:
         raise OtherwiseError(f"values of {node.path} are not stored in the repository")
     key = ObjectId12(held.chunk_ids[int(held.source[row])].tobytes())
+    kept: bytes | None = cache_of(assets.storage).find(("chunk", layout.chunk(key)))
+    if kept is not None:
+        return kept[at : at + length]
     return assets.chunk(key, offset=at, length=length)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.kinds import (
     KindColumn,
+    Kinds,
     NumberColumn,
     RunColumn,
     count_codes,
@@ -31,7 +32,7 @@ from icevirt.model.strings import Strings, gather
 _BLOCK = 1 << 16  # rows that are looked at together
 
 
-def by_first_appearance(codes: NumberColumn, count: int) -> NDArray[np.int64]:
+def by_first_appearance(codes: Kinds, count: int) -> NDArray[np.int64]:
     """Return which of ``count`` codes occur; in the order of their first rows."""
     found = [np.zeros(0, np.int64)]
     seen = np.zeros(count, np.bool_)
@@ -50,7 +51,7 @@ class Taken:
 
     def __init__(self, rows: NDArray[np.integer]) -> None:
         self.rows = rows
-        self._kinds: dict[int, tuple[NDArray[np.integer], NDArray[np.integer]]] = {}
+        self._kinds: dict[int, tuple[NDArray[np.int64], NDArray[np.integer]]] = {}
 
     def of(self, column: NumberColumn) -> NumberColumn:
         """Return the rows of a column, of the kinds that occur in them."""

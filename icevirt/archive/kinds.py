@@ -18,6 +18,9 @@ _TABLE = 1 << 22  # combinations that are looked up rather than sorted
 _MOST_KEYS = 1 << 62  # combinations of codes that a number holds
 _BLOCK = 1 << 16  # rows that are looked up at a time: indices are widened, block by block
 
+type Kinds = NDArray[np.integer] | ComputedColumn
+"""Which kind each row is of."""
+
 type NumberColumn = NDArray[np.integer] | KindColumn
 """Whole numbers of rows, as an array or by kind."""
 
@@ -25,7 +28,7 @@ type RunColumn = NDArray[np.int32] | EvenRuns
 """The number of each row's run, as an array or by arithmetic."""
 
 
-class _ComputedColumn(ABC):
+class ComputedColumn(ABC):
     """A column of numbers that are computed from less; numpy takes it for an array."""
 
     __slots__ = ()
@@ -39,6 +42,14 @@ class _ComputedColumn(ABC):
     def astype(self, dtype: DTypeLike) -> NDArray[Any]:
         """Return the number of each row."""
 
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> Any:
+        """Return the numbers of some rows."""
+
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[np.integer]:
@@ -47,17 +58,17 @@ class _ComputedColumn(ABC):
         return self.astype(self.dtype if dtype is None else dtype)
 
 
-class KindColumn(_ComputedColumn):
+class KindColumn(ComputedColumn):
     """A column of numbers with one for each kind of row; numpy takes it for an array.
 
     Args:
-        kind: (n,) Which of the kinds a row is. Columns of one table share it.
+        kind: (n,) Which of the kinds a row is. Columns of one table share it. It may be computed.
         of_kind: (kinds,) The number of each.
     """
 
     __slots__ = ("kind", "of_kind")
 
-    def __init__(self, kind: NDArray[np.integer], of_kind: NDArray[np.integer]) -> None:
+    def __init__(self, kind: Kinds, of_kind: NDArray[np.integer]) -> None:
         self.kind = kind
         self.of_kind = of_kind
 
@@ -95,7 +106,7 @@ class KindColumn(_ComputedColumn):
 
 
 def spread[Value: np.generic](
-    of_kind: NDArray[Value], kind: NumberColumn | EvenRuns
+    of_kind: NDArray[Value], kind: NumberColumn | ComputedColumn
 ) -> NDArray[Value]:
     """Return what is said of kinds for each row."""
     if isinstance(kind, KindColumn):
@@ -114,7 +125,7 @@ def spread[Value: np.generic](
     return found
 
 
-class EvenRuns(_ComputedColumn):
+class EvenRuns(ComputedColumn):
     """The run of each row where all runs are of one length; numpy takes it for an array.
 
     Args:
@@ -191,7 +202,7 @@ def map_columns(
     return np.concatenate(found)
 
 
-def occurring(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+def occurring(codes: Kinds, count: int) -> NDArray[np.int64]:
     """Return which of ``count`` codes occur, ascending; nothing is sorted for it."""
     occurs = np.zeros(count, np.bool_)
     for low in range(0, len(codes), _BLOCK):
@@ -201,7 +212,7 @@ def occurring(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
     return np.flatnonzero(occurs)
 
 
-def count_codes(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+def count_codes(codes: Kinds, count: int) -> NDArray[np.int64]:
     """Return how many rows have each of ``count`` codes."""
     found = np.zeros(count, np.int64)
     for low in range(0, len(codes), _BLOCK):
@@ -209,7 +220,7 @@ def count_codes(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
     return found
 
 
-def find_shared(columns: Sequence[NumberColumn]) -> NDArray[np.integer] | None:
+def find_shared(columns: Sequence[NumberColumn]) -> Kinds | None:
     """Return the kind of each row if the columns are of the same kinds, else None."""
     kinds = [each.kind if isinstance(each, KindColumn) else None for each in columns]
     return kinds[0] if kinds and all(kind is kinds[0] for kind in kinds) else None

@@ -10,7 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import Coded, Labels, by_first_appearance
-from icevirt.archive.kinds import narrow, spread
+from icevirt.archive.kinds import KindColumn, narrow, spread
+from icevirt.archive.repeated import GrowingRepeats, Repeated
 from icevirt.catalog.row_checks import check_labels_dtype
 from icevirt.model.indices import are_all
 from icevirt.model.strings import gather
@@ -23,26 +24,35 @@ class GrowingColumns:
     """Columns of numbers that grow, each as long as the others."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Column] = {}
+        self._held: dict[str, Column | GrowingRepeats] = {}
         self.rows = 0
 
-    def add(self, **columns: NDArray[Any]) -> None:
-        """Append rows."""
+    def add(self, each: int = 0, /, **columns: NDArray[Any]) -> None:
+        """Append rows, of files with ``each`` rows if it is not 0."""
         self.rows += len(next(iter(columns.values())))
         for name, values in columns.items():
-            self._held.setdefault(name, Column(values.dtype)).add(values)
+            held = self._held.get(name)
+            if held is None:
+                held = GrowingRepeats(values[:each]) if each else Column(values.dtype)
+            if isinstance(held, GrowingRepeats) and not (held.each == each and held.add(values)):
+                rows = np.asarray(held.take())
+                held = Column(rows.dtype)
+                held.add(rows)
+            if isinstance(held, Column):
+                held.add(values)
+            self._held[name] = held
 
-    def view(self, name: str) -> NDArray[Any]:
-        """Return a column as far as it has grown."""
-        return self._held[name].held
+    def derive(self, name: str, other: str, of: NDArray[np.integer]) -> None:
+        """Let a column be what is said of the numbers of another one."""
+        held = self._held[other]
+        if isinstance(held, GrowingRepeats):
+            self._held[name] = held.map(of)
+            return
+        column = self._held[name] = Column(of.dtype)
+        column.add(spread(of, held.held))
 
-    def put(self, name: str, values: NDArray[Any]) -> None:
-        """Let a column have other values, as many as there are rows."""
-        column = self._held[name] = Column(values.dtype)
-        column.add(values)
-
-    def take(self) -> dict[str, NDArray[Any]]:
-        """Return the columns; nothing can be added any more."""
+    def take(self) -> dict[str, Any]:
+        """Return the columns, arrays or `Repeated`; nothing can be added any more."""
         return {name: held.take() for name, held in self._held.items()}
 
 
@@ -174,13 +184,14 @@ class Codes:
         at = numbers_of(one.indices)
         return codes, np.where(are_known(one), at, len(texts) - 1) if one.null_count else at
 
-    def encode(self, codes: NDArray[np.integer]) -> Coded:
+    def encode(self, codes: NDArray[np.integer] | Repeated) -> Coded:
         """Return the column with only the texts that occur, by first appearance."""
         used = by_first_appearance(codes, len(self._numbers))
         rank = np.zeros(len(self._numbers), np.min_scalar_type(len(used)))
         rank[used] = np.arange(len(used))
         texts = list(self._numbers)
-        return Coded(spread(rank, codes), tuple(texts[number] or "" for number in used.tolist()))
+        coded = KindColumn(codes, rank) if isinstance(codes, Repeated) else spread(rank, codes)
+        return Coded(coded, tuple(texts[number] or "" for number in used.tolist()))
 
 
 def are(column: Any, text: str) -> NDArray[np.bool_]:

@@ -26,6 +26,7 @@ from icevirt.archive.facts import (
     by_first_appearance,
 )
 from icevirt.archive.kinds import EvenRuns, KindColumn, RunColumn, narrow, spread
+from icevirt.archive.repeated import Repeated
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.schema import ScannedGroup
 from icevirt.archive.sources import SourceFiles, name_of_url
@@ -308,9 +309,11 @@ class GatheredArrays:
             for name, (values, at) in distinct.items()
             if name not in self._common
         }
-        self._columns.add(kind=narrow(np.array(number, np.int64))[local], **apart)
         begins = np.flatnonzero(np.diff(place, prepend=-1))
-        self._files.add(place=place[begins], rows=np.diff(begins, append=len(place)))
+        counts = np.diff(begins, append=len(place))
+        each = int(counts[0]) if len(counts) and (counts == counts[0]).all() else 0
+        self._columns.add(each, kind=narrow(np.array(number, np.int64))[local], **apart)
+        self._files.add(place=place[begins], rows=counts)
         while len(self._kinds) > _MOST and len(self._common) > 1:
             self._set_apart()
 
@@ -332,12 +335,11 @@ class GatheredArrays:
         """Hold the column in which kinds differ most row by row."""
         table = self._table()
         at = int(np.argmax([len(np.unique(column)) for column in table.T]))
-        held = self._columns.view("kind")
-        self._columns.put(self._common.pop(at), spread(narrow(table[:, at]), held))
+        self._columns.derive(self._common.pop(at), "kind", narrow(table[:, at]))
         kinds: dict[tuple[int, ...], int] = {}
         left = map(tuple, np.delete(table, at, axis=1).tolist())
         number = [kinds.setdefault(each, len(kinds)) for each in left]
-        self._columns.put("kind", spread(narrow(np.array(number, np.int64)), held))
+        self._columns.derive("kind", "kind", narrow(np.array(number, np.int64)))
         self._kinds = kinds
 
     def _table(self) -> NDArray[np.int64]:
@@ -358,7 +360,10 @@ class GatheredArrays:
         for name in (*TEXTS, *COUNTS):
             if name not in self._common:
                 held = columns[name]
-                found[name] = self._codes[name].encode(held) if name in TEXTS else Counts(held)
+                if name in TEXTS:
+                    found[name] = self._codes[name].encode(held)
+                else:
+                    found[name] = Counts(held.by_kind() if isinstance(held, Repeated) else held)
                 continue
             of_kind = table[:, self._common.index(name)]
             if name in TEXTS:

@@ -62,8 +62,8 @@ class PackedBlock:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
-        columns = (getattr(self, field.name) for field in fields(self))
-        return sum(len(column) for column in columns if isinstance(column, bytes))
+        columns = (getattr(self, name) for name in COLUMNS)
+        return sum(len(column) for column in columns if column is not None)
 
 
 def pack(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import distinct as distinct_codes
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
@@ -104,9 +105,11 @@ def dimension_apart(
     if facts.values is None:
         return None
     own = [ArraySchema.loads(text).dimension_names for text in arrays.schema.values]
+    pairs = [each.tolist() for each in distinct_codes((arrays.path, arrays.schema))]
+    forms = {(code, own[schema]) for code, schema in zip(*pairs, strict=True)}
     for code, path in enumerate(arrays.path.values):
         name = paths.name(path)
-        if name in dimensions:
+        if name in dimensions or (code, (name,)) not in forms:
             continue
         mine = np.array([names == (name,) for names in own])
         rows = np.flatnonzero((arrays.path.codes == code) & mine[arrays.schema.codes])
@@ -120,8 +123,8 @@ def dimension_apart(
         one, other = begin[group[there]], row[there]
         digests = arrays.digest.codes[one], arrays.digest.codes[other]
         unlike = np.flatnonzero(digests[0] != digests[1])
-        pairs = np.stack([each[unlike] for each in digests], axis=1)
-        for at in unlike[np.sort(np.unique(pairs, axis=0, return_index=True)[1])[:_PAIRS]].tolist():
+        both = np.stack([each[unlike] for each in digests], axis=1)
+        for at in unlike[np.sort(np.unique(both, axis=0, return_index=True)[1])[:_PAIRS]].tolist():
             pair = int(one[at]), int(other[at])
             labels = [_labels_of(facts, each) for each in pair]
             if None not in labels and _apart(labels[0], labels[1], 0.0):  # type: ignore[arg-type]

@@ -88,17 +88,14 @@ class GrowingRepeats:
         self._own = dict[int, list[NDArray[np.integer]]]()  # by row of a file, in runs of files
         self._runs = list[int]()  # how many files each has
 
-    @property
-    def each(self) -> int:
-        """How many rows a file has."""
-        return len(self._base)
-
-    def add(self, values: NDArray[np.integer]) -> bool:
-        """Append rows of whole files; False where too many are files' own."""
-        files = values.reshape(-1, len(self._base))
+    def add(self, values: NDArray[np.integer], each: int) -> bool:
+        """Append rows of files with ``each``; False where too many are files' own."""
+        if each != len(self._base):
+            return False
+        files = values.reshape(-1, each)
         unlike = np.flatnonzero((files != self._base).any(axis=0)).tolist()
         new = [at for at in unlike if at not in self._own]
-        if (len(self._own) + len(new)) * _LEAST > len(self._base):
+        if (len(self._own) + len(new)) * _LEAST > each:
             return False
         for at in new:
             self._own[at] = [np.full(count, self._base[at]) for count in self._runs]

@@ -34,7 +34,7 @@ class GrowingColumns:
             held = self._held.get(name)
             if held is None:
                 held = GrowingRepeats(values[:each]) if each else Column(values.dtype)
-            if isinstance(held, GrowingRepeats) and not (held.each == each and held.add(values)):
+            if isinstance(held, GrowingRepeats) and len(values) and not held.add(values, each):
                 rows = np.asarray(held.take())
                 held = Column(rows.dtype)
                 held.add(rows)

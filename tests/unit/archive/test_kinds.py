@@ -19,6 +19,7 @@ from icevirt.archive.kinds import (
     occurring,
     spread,
 )
+from icevirt.archive.repeated import Repeated
 
 TABLES = st.integers(1, 5).flatmap(
     lambda count: st.tuples(
@@ -66,6 +67,25 @@ def test_even_runs_are_read_like_an_array(count, each, drawn):
         other = array.astype(np.int32)
         other[-1] += 1
         assert EvenRuns.of(other, count) is other
+
+
+@given(st.integers(1, 20), st.integers(0, 4), st.data())
+def test_what_files_repeat_is_read_like_an_array(each, files, drawn):
+    base = np.arange(each, dtype=np.uint8) % 3
+    place = np.array(drawn.draw(st.lists(st.integers(0, each - 1), unique=True)), np.int64)
+    own = np.array(
+        drawn.draw(
+            st.lists(st.integers(0, 300), min_size=files * len(place), max_size=files * len(place))
+        ),
+        np.int64,
+    ).reshape(files, len(place))
+    array = np.tile(base.astype(np.int64), (files, 1))
+    array[:, place] = own
+    column = Repeated(base, place, own)
+    by_kind = KindColumn(column, np.arange(301))
+    for each_form in (by_kind, column.by_kind()):
+        assert_like(each_form, array.reshape(-1), drawn)
+    assert spread(np.arange(301), column).tolist() == array.reshape(-1).tolist()
 
 
 def assert_like(column, array, drawn):

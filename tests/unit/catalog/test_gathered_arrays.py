@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.kinds import KindColumn
+from icevirt.archive.repeated import Repeated
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog import facts_reader
 from icevirt.catalog.facts_reader import COUNTS, TEXTS, GatheredArrays
@@ -77,6 +78,52 @@ def test_what_differs_from_row_to_row_is_held_by_row():
     assert isinstance(columns["path"].codes, KindColumn)
     assert columns["path"].codes.of_kind.tolist() == [0]
     assert columns["virtual_bytes"].held.tolist() == [*range(len(rows)), 0, 1, 2]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size=1, max_size=3),
+    st.sampled_from([2, 1 << 12]),
+    st.booleans(),
+)
+def test_files_take_what_they_do_not_repeat(parts, most, ends_with_another):
+    """Whatever the number of their arrays; then they are as they were, if another file follows."""
+    parts = [
+        [("/a", SCHEMAS[0], f"[{at}]", "", 1, 0, at, 0) for at in range(8)]
+        + [("/b", SCHEMAS[0], f"[{length}]", "", 1, 0, 9, 0)]
+        for lengths in parts
+        for length in lengths
+    ]
+    more = [parts[0][:5]] if ends_with_another else []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(facts_reader, "_MOST", most)
+        gathered = GatheredArrays()
+        for place, rows in enumerate([*parts, *more]):
+            gathered.add(table_of(rows), np.full(len(rows), place, np.int32))
+            gathered.add(table_of([]), np.zeros(0, np.int32))
+        _, columns, _ = gathered.take()
+    wanted = [row for rows in (*parts, *more) for row in rows]
+    for number, name in enumerate((*TEXTS, *COUNTS)):
+        column, held = columns[name], [row[number] for row in wanted]
+        found = [column[row] for row in range(len(wanted))] if name in TEXTS else column[:].tolist()
+        assert found == held
+    assert isinstance(columns["path"].codes.kind, np.ndarray if more else Repeated)
+
+
+def test_a_driver_holds_no_more_of_files_with_many_arrays():
+    """80 files of 300 arrays, of which one has another digest in each."""
+    gathered = GatheredArrays()
+    for part in range(2):
+        rows = [
+            (f"/v{at}", SCHEMAS[0], "[1]", f"{part}{file}" if not at else "", 1, 0, 9, 0)
+            for file in range(40)
+            for at in range(300)
+        ]
+        places = np.repeat(np.arange(40, dtype=np.int32), 300) + 40 * part
+        gathered.add(table_of(rows), places)
+    _, columns, _ = gathered.take()
+    kinds = columns["path"].codes.kind
+    assert len(kinds) == 24_000
+    assert kinds.own.nbytes + kinds.base.nbytes <= 4 * 80 + 2 * 300
 
 
 def test_a_shape_of_other_dimensions_than_its_schema_is_found():

@@ -21,13 +21,14 @@ from zarr.abc.codec import ArrayBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
+from icevirt.model.grib_packings import BITS, CCSDS
 from icevirt.wire.wrapped_codec import WrappedCodec
 
 type Decode = Callable[[bytes], Awaitable[NDArray[Any]]]
 
 _HEAD, _END = 16, b"7777"
 _LEAST = {3: 14, 5: 20, 6: 6}  # bytes of the sections that are looked at
-_JPEG, _CCSDS, _SPECTRAL = 40, 42, (50, 51, 53)  # templates of section 5
+_JPEG, _SPECTRAL = 40, (50, 51, 53)  # templates of section 5
 _OWN_BITMAP, _FIRST_EDITION = 0, b"\x01"
 _PLACES = ("latitude", "longitude")  # that the codec computes from a grid
 # of JPEG 2000 (ISO/IEC 15444-1, annex A): where markers lie that begin and end it and its parts
@@ -50,6 +51,8 @@ class CheckedGrib(WrappedCodec, ArrayBytesCodec):
             first: NDBuffer = await self.codec._decode_single(chunk_data, chunk_spec)  # noqa: SLF001
             return first
         check_message(raw)
+        if self.codec.var not in _PLACES:
+            _check_bits(raw)
         if self._is_void(raw):
             dtype, prototype = chunk_spec.dtype.to_native_dtype(), chunk_spec.prototype
             shape: Any = chunk_spec.shape
@@ -89,6 +92,17 @@ def check_message(raw: bytes) -> None:
         _check_jpeg(raw[begin + 5 : end], values)
 
 
+def _check_bits(raw: bytes) -> None:
+    """Raise `ValueError` for values that the codec would read as others.
+
+    Scans refuse them, but for those that a list of messages did not say.
+    """
+    _, template, bits = _packing(raw, _sections(raw))
+    least, most = BITS.get(template, (0, 255))
+    if bits and not least <= bits <= most:
+        raise ValueError(f"packing 5.{template} of {bits} bits, which gribberish reads wrongly")
+
+
 async def check_values(raw: bytes, values: NDArray[Any], decode: Decode) -> None:
     """Look at the values of a sound message. Raises `ValueError` if some are not in it.
 
@@ -98,7 +112,7 @@ async def check_values(raw: bytes, values: NDArray[Any], decode: Decode) -> None
     """
     count, template, bits = _packing(raw, _sections(raw))
     read = values[~np.isnan(values)] if np.isnan(values.flat[-1:]).any() else values.reshape(-1)
-    if template != _CCSDS or not bits or not count or (read[-1:] != 0).any():
+    if template != CCSDS or not bits or not count or (read[-1:] != 0).any():
         return
     if not read.size:
         raise ValueError("its data section ends early")

@@ -3,9 +3,10 @@
 Files whose sidecars differ in times and offsets only are of one kind. Of the first of a kind all
 headers are read, of later ones a sample: the other fields are those of the first with the times of
 the sidecar. What a sidecar does not say (from when a statistic is) is read as well, and so are
-messages of one length, which could have changed places while their offsets stay. Where a sidecar
-contradicts a message, the file is a bad one; where a message of the sample is another field than in
-the first file, all headers are read, and so they are where bytes between messages are none.
+messages of one length, which could have changed places while their offsets stay, and of CCSDS.
+Where a sidecar contradicts a message, the file is a bad one; where a message of the sample is
+another field than in the first file, all headers are read, and so they are where bytes between
+messages are none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.model.grib_packings import CCSDS
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.grib.headers import read_number
 from icevirt_scanners.grib.known_heads import KnownHeads
@@ -192,7 +194,8 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields
     the other one has other fields, though their sidecars say the same.
     """
     products, is_said = _at_times(known, sidecar)
-    before, sample = known.read.fields, _sample(sidecar)
+    before = known.read.fields
+    sample = _sample(sidecar, before)
     packing, bitmap = before.packing.copy(), before.bitmap.copy()
     found = None
     if known.heads is not None and is_said.all():
@@ -225,14 +228,19 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields
     )
 
 
-def _sample(sidecar: Sidecar) -> NDArray[np.int64]:
-    """Return messages of one length, the last one, and some that the file's offsets choose."""
+def _sample(sidecar: Sidecar, before: Fields) -> NDArray[np.int64]:
+    """Return messages of one length, the last one, and some that the file's offsets choose.
+
+    And those of CCSDS: writers change their bits from file to file, and the codec reads few of them
+    and many of them wrongly.
+    """
     count, lengths = len(sidecar), sidecar.end - sidecar.begin
     order = np.argsort(lengths, kind="stable")
     alike = np.flatnonzero(np.diff(lengths[order]) == 0)
     chosen = int(sidecar.begin.sum() + sidecar.time[0])
     some = [chosen * factor // 7 % count for factor in _FACTORS]
-    return np.unique(np.concatenate([some, order[alike], order[alike + 1], [count - 1]]))
+    varied = np.flatnonzero(read_number(before.packing, 9, 2) == CCSDS)
+    return np.unique(np.concatenate([some, order[alike], order[alike + 1], [count - 1], varied]))
 
 
 def _at_times(known: _Known, sidecar: Sidecar) -> tuple[Products, NDArray[np.bool_]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.model.grib_packings import BITS
 from icevirt.remedy_notation import Remedy, write_code, write_option, write_remedy
 from icevirt.scan.contract import GridUse
 from icevirt_scanners.context import LEAVE_OUT
@@ -19,13 +20,10 @@ from icevirt_scanners.grib.sections import Fields
 
 # names of other templates
 _OTHER_PACKINGS = {4: "IEEE floats", 41: "PNG", 61: "logarithms", 200: "run lengths"}
-# templates of section 5 that the codec decodes as ecCodes does, with as few and as many bits a
-# value; 0 bits are a constant field, whatever the template
-_BITS = {0: (1, 32), 2: (1, 32), 3: (1, 32), 40: (1, 31), 42: (5, 24)}
-_TEMPLATES = 1 + max(_BITS)  # a template that is not among them is as one behind them
+_TEMPLATES = 1 + max(BITS)  # a template that is not among them is as one behind them
 _LEAST, _MOST = np.ones(_TEMPLATES + 1, np.int64), np.full(_TEMPLATES + 1, 255)
 _IS_KNOWN = np.zeros(_TEMPLATES + 1, np.bool_)
-for _number, _range in _BITS.items():
+for _number, _range in BITS.items():
     _LEAST[_number], _MOST[_number] = _range
     _IS_KNOWN[_number] = True
 _NO_BITMAP, _OWN_BITMAP = 255, 0
@@ -117,7 +115,7 @@ def find_codec_refusal(undecoded: Undecoded, rows: NDArray[np.int64]) -> str:
         name = _OTHER_PACKINGS.get(int(packing[at]), "")
         why = f"packing 5.{int(packing[at])}{f' ({name})' if name else ''}"
     elif undecoded.wide[at]:
-        least, most = _BITS[int(packing[at])]
+        least, most = BITS[int(packing[at])]
         why = f"packing 5.{int(packing[at])} of {int(bits[at])} bits a value, not {least} to {most}"
     elif undecoded.turned[at]:
         why = "rows are scanned in alternating directions"

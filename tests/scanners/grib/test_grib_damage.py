@@ -219,6 +219,14 @@ def test_what_a_scan_does_not_look_at_is_looked_at_before_it_is_decoded(body, wh
         read(tmp_path / "a.grib2", body)
 
 
+def test_bits_that_the_codec_reads_wrongly_are_no_values(tmp_path):
+    """A file may be replaced behind a list of messages, or an adapter may refer to it."""
+    array = scan(tmp_path / "a.grib2", message(packing="grid_ccsds", bitsPerValue=5)).arrays[-1]
+    odd = put(message(packing="grid_ccsds", bitsPerValue=5), 5, 20, b"\3")
+    with pytest.raises(ScanError, match=r"packing 5\.42 of 3 bits, which gribberish reads wrongly"):
+        values.read(array, lambda _, begin, length: odd[begin : begin + length])
+
+
 @pytest.mark.parametrize("packing", ["grid_jpeg", "grid_ccsds", "grid_complex", "grid_simple"])
 @pytest.mark.parametrize("bitmap", [False, True])
 def test_sound_fields_that_end_with_zeros_are_read(packing, bitmap, tmp_path):

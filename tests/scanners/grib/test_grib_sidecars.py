@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from icevirt.api.scan import scan_file
-from icevirt.errors import InvalidInputError, ScanError
+from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import LocalSource
 from icevirt.objects.source_lists.listing import list_sources
 from icevirt_scanners.grib import by_sidecar
@@ -124,6 +124,26 @@ def change(lines, **keys):
 
 
 # lists, by their writer, that are of another file, or of another version of it, and the error
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("odd", [2, 9])
+@pytest.mark.parametrize("bits", [4, 25])
+def test_bits_that_the_codec_reads_wrongly_are_noticed_in_later_files(bits, odd, writer, tmp_path):
+    """Where accumulations grow, their bits do."""
+    values = np.random.default_rng(0).random(12)
+
+    def lead(step, wide):
+        for n, each in enumerate(range(100, 1800, 100)):
+            how = {"level": each, "forecastTime": step, "values": values * (n + 1)}
+            how["bitsPerValue"] = bits if n == wide else 16
+            yield message("regular_ll_pl_grib2", shortName="t", packing="grid_ccsds", **how)
+
+    assert described(put(tmp_path, "a", [*lead(6, None)], writer)).arrays
+    path = put(tmp_path, "b", [*lead(12, odd)], writer)
+    for use in ("ignore", "auto"):
+        with pytest.raises(UnsupportedError, match=f"packing 5.42 of {bits} bits a value"):
+            described(path, use)
+
+
 WRONG = {
     "of a shorter file": ("wgrib2", lambda lines: lines[:-1], "leave out"),
     "of a longer file": (

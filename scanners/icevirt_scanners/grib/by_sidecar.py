@@ -231,15 +231,17 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields
 def _sample(sidecar: Sidecar, before: Fields) -> NDArray[np.int64]:
     """Return messages of one length, the last one, and some that the file's offsets choose.
 
-    And those of CCSDS: writers change their bits from file to file, and the codec reads few of them
-    and many of them wrongly.
+    And those of CCSDS: their bits change from file to file, and the codec misreads few of them and
+    many of them. Constant fields, which have no bits, may be of CCSDS in another file.
     """
     count, lengths = len(sidecar), sidecar.end - sidecar.begin
     order = np.argsort(lengths, kind="stable")
     alike = np.flatnonzero(np.diff(lengths[order]) == 0)
     chosen = int(sidecar.begin.sum() + sidecar.time[0])
     some = [chosen * factor // 7 % count for factor in _FACTORS]
-    varied = np.flatnonzero(read_number(before.packing, 9, 2) == CCSDS)
+    varied = np.flatnonzero(
+        (read_number(before.packing, 9, 2) == CCSDS) | (before.packing[:, 19] == 0)
+    )
     return np.unique(np.concatenate([some, order[alike], order[alike + 1], [count - 1], varied]))
 
 

@@ -126,16 +126,20 @@ def change(lines, **keys):
 # lists, by their writer, that are of another file, or of another version of it, and the error
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("odd", [2, 9])
-@pytest.mark.parametrize("bits", [4, 25])
-def test_bits_that_the_codec_reads_wrongly_are_noticed_in_later_files(bits, odd, writer, tmp_path):
-    """Where accumulations grow, their bits do."""
+@pytest.mark.parametrize(("bits", "is_constant"), [(4, False), (25, True)])
+def test_bits_that_the_codec_reads_wrongly_are_noticed_in_later_files(
+    bits, is_constant, odd, writer, tmp_path
+):
+    """Where accumulations grow, their bits do; at the first lead they are constant."""
     values = np.random.default_rng(0).random(12)
 
     def lead(step, wide):
         for n, each in enumerate(range(100, 1800, 100)):
             how = {"level": each, "forecastTime": step, "values": values * (n + 1)}
-            how["bitsPerValue"] = bits if n == wide else 16
-            yield message("regular_ll_pl_grib2", shortName="t", packing="grid_ccsds", **how)
+            how |= {"bitsPerValue": bits if n == wide else 16, "packing": "grid_ccsds"}
+            if is_constant and step == 6 and n == odd:
+                how |= {"values": 0, "packing": "grid_simple"}
+            yield message("regular_ll_pl_grib2", shortName="t", **how)
 
     assert described(put(tmp_path, "a", [*lead(6, None)], writer)).arrays
     path = put(tmp_path, "b", [*lead(12, odd)], writer)

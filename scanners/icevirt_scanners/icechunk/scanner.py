@@ -17,13 +17,14 @@ from icevirt.errors import IcevirtError, ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt.scan.repositories import MAGIC, SourceRepository
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import tell_unverifiable, with_facts
 from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of
 from icevirt_scanners.zarr.arrays import describe_array, refuse_lengths
+from icevirt_scanners.zarr.copies import copy_chunks
 
 
 class IcechunkScanner:
@@ -65,13 +66,14 @@ class IcechunkScanner:
 
             def make(path: str, node: Described) -> ScannedArray:
                 at = f"/{node.folder}"
-                if count := repository.count_native(at):
-                    native[path] = count
-                return _make_array(path, node, repository.references(at), repository, context)
+                array = _make_array(path, node, repository.references(at), repository, context)
+                if array.references.count(ChunkType.virtual):
+                    native[path] = repository.count_native(at)
+                return array
 
             scanned = context.arrays(arrays.items(), make)
             tell_unverifiable(context)
-        if native:
+        if any(native.values()):
             context.warn(
                 paths.ROOT,
                 "chunks-of-a-repository",
@@ -117,7 +119,10 @@ def _make_array(
     if unknown.any():
         context.unverifiable |= {*places.url[np.flatnonzero(unknown)]}
     array = replace(given.scanned, references=table)
-    return with_facts(array, given.dtype, context, repository.reader(table))
+    reading = repository.reader(table)
+    if context.options.policy_of(path) in (Policy.native, Policy.inline):
+        return copy_chunks(array, given.dtype, reading, context)
+    return with_facts(array, given.dtype, context, reading)
 
 
 def _folder(url: str) -> str:

@@ -17,7 +17,8 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.attributes import FILL
 from icevirt.model.zarr_v2 import NoEquivalentError
-from icevirt_scanners.context import LEAVE_OUT, ScanContext
+from icevirt.remedy_notation import Remedy, write_code, write_option, write_remedy
+from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import GivenArray, size_of_chunks, with_facts
 from icevirt_scanners.kerchunk.scanner import Described, array_v2, regular_array
 from icevirt_scanners.zarr.chunk_batches import ChunkBatches, ChunkRows
@@ -34,6 +35,7 @@ class Found:
     array: ScannedArray
     chunks: NDArray[np.int64]  # rows
     outside: NDArray[np.int64]  # rows of chunks behind the end of the array
+    dtype: np.dtype[Any]
 
 
 def keys_of(node: Described) -> tuple[ChunkKeys, int]:
@@ -78,6 +80,21 @@ def describe_array(path: str, node: Described, context: ScanContext) -> GivenArr
     return given
 
 
+def propose_copy(path: str) -> Remedy:
+    """Return what to do about an array that cannot be referenced."""
+    name = path[1:]
+    return write_remedy(
+        "Have its values stored, if zarr-python reads them: ",
+        write_code(
+            f'scan_options={{"variable_policy": {{"{name}": "native"}}}}',
+            f"--variable-policy '{name}=native'",
+        ),
+        "; or leave it out with ",
+        write_option("drop_variables"),
+        ".",
+    )
+
+
 @contextmanager
 def _reading(path: str, context: ScanContext) -> Iterator[None]:
     """Name the array whose documents cannot be read."""
@@ -87,7 +104,7 @@ def _reading(path: str, context: ScanContext) -> Iterator[None]:
     except NoEquivalentError as error:
         raise UnsupportedError(
             f"a Zarr array that readers of Icechunk cannot read: {error}",
-            do=LEAVE_OUT,
+            do=propose_copy(path),
             file=url,
             variable=path,
             cause=str(error),
@@ -190,7 +207,7 @@ def _with_chunks(given: GivenArray, all_of: ChunkRows, context: ScanContext) -> 
         name=lambda row: objects.keys[int(chunks[row])],
     )
     table = source.references(index, chunks)
-    return Found(replace(given.scanned, references=table), chunks, outside)
+    return Found(replace(given.scanned, references=table), chunks, outside, given.dtype)
 
 
 def refuse_lengths(

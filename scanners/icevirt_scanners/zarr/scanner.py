@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.schema import ScannedGroup
-from icevirt.errors import ScanError
+from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.zarr_v2 import NoEquivalentError
-from icevirt.scan.contract import ByteSource, ScannerOptions, StoreByteSource
+from icevirt.scan.contract import ByteSource, Policy, ScannerOptions, StoreByteSource
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of, tell_renamed
 from icevirt_scanners.zarr.arrays import keys_of, scan_array
 from icevirt_scanners.zarr.chunk_batches import ChunkBatches, Spelled
+from icevirt_scanners.zarr.copies import copy_chunks, copy_values, open_array
 from icevirt_scanners.zarr.documents import (
     V2,
     V3,
@@ -95,10 +96,19 @@ class ZarrScanner:
             key = f"{node.folder}/{document}".lstrip("/")
             if metadata.is_v3:
                 refuse_extensions({key: node.array or {}}, url)
-            found = scan_array(path, node, batches, context)
             owned[slice(*within[path])] = True
+            is_stored = options.policy_of(path) in (Policy.native, Policy.inline)
+            try:
+                found = scan_array(path, node, batches, context)
+            except UnsupportedError as refusal:
+                if not is_stored:
+                    raise
+                known[slice(*within[path])] = True
+                return copy_values(path, node, context, refusal)
             known[found.chunks] = known[found.outside] = True
             outside.extend(first_keys(store.objects.keys[row] for row in found.outside.tolist()))
+            if is_stored:
+                return copy_chunks(found.array, found.dtype, store.chunks(found.chunks), context)
             return found.array
 
         scanned = context.arrays(arrays.items(), make)
@@ -128,13 +138,9 @@ class ZarrScanner:
         Raises:
             ScanError: zarr-python cannot read them.
         """
-        import zarr
-
         store = _as_store(source)
         try:
-            root: Any = zarr.open(store.open_zarr(), mode="r")
-            array = root if isinstance(root, zarr.Array) else root[path.strip("/")]
-            values = array[region]
+            values = open_array(store, path)[region]
         except Exception as error:
             raise ScanError(
                 "zarr-python cannot read the variable",

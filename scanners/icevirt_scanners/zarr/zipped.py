@@ -20,6 +20,7 @@ from icevirt.archive.store_objects import StoreObjects
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.strings import Strings
+from icevirt.remedy_notation import write_code, write_remedy
 from icevirt.scan.contract import ByteSource, prefetch, read_sparsely
 from icevirt_scanners.zarr.zip_directory import (
     DEFLATED,
@@ -240,7 +241,12 @@ def _refuse_packed(held: ZipDirectory, rows: NDArray[np.int64], url: str) -> Nev
     method = int(held.method[rows[0]])
     raise UnsupportedError(
         "a Zarr store whose archive compresses its chunks, so they cannot be referenced",
-        do="Unzip it, and build from the folder, or from what zip -0 -r NEW.zip . makes of it.",
+        do=write_remedy(
+            "Unzip it, and build from the folder, or from what zip -0 -r NEW.zip . makes of it;"
+            " or have its values stored: ",
+            write_code('scan_options={"variable_policy": "native"}', "--variable-policy native"),
+            ".",
+        ),
         file=url,
         member=held.names[int(rows[0])],
         method=_METHODS.get(method, method),

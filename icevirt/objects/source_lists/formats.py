@@ -24,7 +24,7 @@ from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
 from icevirt.objects.opening import open_source
 from icevirt.objects.source import OpenedSource
-from icevirt.objects.source_lists.items import items_in, resolve, row_of_item
+from icevirt.objects.source_lists.items import addresses_in, items_in, resolve, row_of_item
 from icevirt.objects.source_lists.rows import (
     Row,
     bad_row,
@@ -200,10 +200,13 @@ def _document(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row
     elif (items := items_in(found)) is not None:
         for number, item in enumerate(items, 1):
             yield row_of_item(item, asset, source, number)
+    elif (addresses := addresses_in(found)) is not None:
+        for number, address in enumerate(addresses, 1):
+            yield row((address, None, None, None), source, number)
     else:
         raise InvalidInputError(
-            "a JSON document is none of the lists that are read: STAC items, granules of CMR, the"
-            " manifest of an S3 Inventory, a catalog of intake-ESM",
+            "a JSON document is none of the lists that are read: addresses, STAC items, granules of"
+            " CMR, the manifest of an S3 Inventory, a catalog of intake-ESM",
             do="A file of references is itself a source: pass it without @. One JSON object per "
             "line needs the suffix .jsonl.",
             list=source,

@@ -39,11 +39,26 @@ def items_in(found: Any) -> list[Any] | None:
     return held if held == [] else items_in(held)
 
 
+def addresses_in(found: Any) -> list[str] | None:
+    """Return the addresses of a JSON list of these, or of the lists of granules; None: no such."""
+    if not isinstance(found, list) or not found:
+        return None
+    flat = [each for some in found for each in (some if isinstance(some, list) else [some])]
+    return flat if flat and all(isinstance(each, str) and each for each in flat) else None
+
+
 def _is_granule(found: Any) -> bool:
     return isinstance(found, Mapping) and (
-        isinstance(found.get("umm"), Mapping)
+        _umm_of(found) is not None
         or any(_RELATIONS in str(each.get("rel")) for each in _mappings(found.get("links")))
     )
+
+
+def _umm_of(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the UMM-G of a granule: with what CMR says beside it, or alone."""
+    umm = found.get("umm", found)
+    is_alone = umm is found and not {"GranuleUR", "RelatedUrls"} <= found.keys()
+    return umm if isinstance(umm, Mapping) and not is_alone else None
 
 
 def _mappings(found: Any) -> list[Mapping[str, Any]]:
@@ -147,8 +162,8 @@ def _row_of_granule(granule: Mapping[str, Any], access: str, source: str, number
 
 def _links_of(granule: Mapping[str, Any]) -> Iterator[str]:
     """Yield the addresses of the data: neither of services, nor of the whole collection."""
-    umm = granule.get("umm")
-    if isinstance(umm, Mapping):
+    umm = _umm_of(granule)
+    if umm is not None:
         links = _mappings(umm.get("RelatedUrls"))
         yield from (str(each.get("URL")) for each in links if each.get("Type") in _DATA)
         return
@@ -162,5 +177,5 @@ def _access_of(url: str) -> str:
 
 
 def _name_of(granule: Mapping[str, Any]) -> Any:
-    umm = granule.get("umm")
-    return umm.get("GranuleUR") if isinstance(umm, Mapping) else granule.get("title")
+    umm = _umm_of(granule)
+    return granule.get("title") if umm is None else umm.get("GranuleUR")

@@ -53,6 +53,7 @@ FORMS = {
         "l.json",
         [granule(name, direct_type="GET DATA") for name in NAMES],
     ),
+    "UMM-G alone": ("l.json", [granule(name)["umm"] for name in NAMES]),
     "a granule a line": ("l.jsonl", [granule(name) for name in NAMES]),
 }
 
@@ -71,6 +72,15 @@ def test_granules_are_listed_at_the_address_that_is_asked_for(name, found, tmp_p
     assert [row.url for row in rows_of(path, "direct")] == [DIRECT.format(each) for each in NAMES]
 
 
+LINKS = [EXTERNAL.format(name) for name in NAMES]
+
+
+@pytest.mark.parametrize("found", [LINKS, [[each] for each in LINKS]], ids=["flat", "by granule"])
+def test_links_of_granules_are_a_list(found, tmp_path):
+    path = save(tmp_path, "l.json", found)
+    assert [row.url for row in rows_of(str(path))] == LINKS
+
+
 BAD = {
     "no data": ({"umm": {"GranuleUR": "g7", "RelatedUrls": []}}, None, "has 0 files.*'g7'"),
     "no bucket": (granule("a.nc", direct="https://b.test/{}"), "direct", "has 0 files.*external"),
@@ -78,6 +88,7 @@ BAD = {
     "another word": (granule("a.nc"), "s3", "no such access.*direct"),
     "no answers": ({"hits": 0, "items": []}, None, "is empty"),
     "an empty feed": ({"feed": {"entry": []}}, None, "is empty"),
+    "a list with a hole": (["a.nc", None], None, "none of the lists"),
     "another document": ({"items": [{"a": 1}]}, None, "none of the lists"),
 }
 

@@ -6,8 +6,9 @@
 One store has one array of many chunks of a byte each, the other is a plate: 5,760 arrays of two
 chunks in 1,249 groups. Both tools list, make references with modification times, and commit to a
 repository of Icechunk on local disk; icevirt also compares the store with its listing before the
-commit. They take turns, each in a process of its own. Times are by the clock, of what comes after
-the imports; memory is the most that the process held. Stores are made once for a folder.
+commit. They take turns, each in a process of its own. Times are medians of what comes after the
+imports, by the clock and of all processors; memory is the most that the process held. Stores are
+made once for a folder.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROW = "{:<28} {:<14} {:>10} {:>10}"
+ROW = "{:<28} {:<14} {:>10} {:>10} {:>10}"
 
 
 def put(path: Path, document: dict[str, Any]) -> None:
@@ -154,6 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--measure", nargs=2)
     given = parser.parse_args()
     if given.measure:
@@ -171,13 +174,24 @@ def main() -> None:
                 write_plate(store)
             elif not store.exists():
                 write_chunks(store, given.chunks)
-        print(ROW.format("", "", "seconds", "MiB"))
+        print(ROW.format("", "", "seconds", "processor", "MiB"))
         for name, store in stores.items():
-            for tool in TOOLS:
-                command = [sys.executable, __file__, "--measure", os.fspath(store), tool]
-                out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                seconds, most = json.loads(out.splitlines()[-1])
-                print(ROW.format(name, tool, f"{seconds:.1f}", f"{most:.0f}"), flush=True)
+            taken = {tool: [measured(store, tool)] for tool in TOOLS}
+            for _ in range(given.times - 1):
+                for tool in TOOLS:
+                    taken[tool].append(measured(store, tool))
+            for tool, each in taken.items():
+                seconds, processor, most = map(statistics.median, zip(*each, strict=True))
+                row = ROW.format(name, tool, f"{seconds:.1f}", f"{processor:.1f}", f"{most:.0f}")
+                print(row, flush=True)
+
+
+def measured(store: Path, tool: str) -> list[float]:
+    """Return what `measure` prints in a process of its own."""
+    command = [sys.executable, __file__, "--measure", os.fspath(store), tool]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: list[float] = json.loads(out.splitlines()[-1])
+    return found
 
 
 if __name__ == "__main__":

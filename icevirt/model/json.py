@@ -31,7 +31,7 @@ def loads(raw: bytes | bytearray | str, *, nan: bool = True) -> Any:
     """
     text = raw if isinstance(raw, str) else raw.decode()
     try:
-        found = json.loads(text, parse_constant=None if nan else _refuse)
+        found = json.loads(text) if nan else _STRICT.decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if text.count("[") + text.count("{") > MAX_DEPTH:
@@ -80,3 +80,6 @@ def _refuse(constant: str) -> NoReturn:
 def dump(document: Any) -> bytes:
     """Write strict JSON, keys in the order given. Raises ``ValueError`` for bare NaN."""
     return json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse)

@@ -172,9 +172,8 @@ def _number_targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) ->
 def _lead_away(tables: Sequence[ChunkTable], places: Locations, own: str) -> bool:
     """Say whether a block is of one table, of which no reference lies in the file itself."""
     raw = own.encode()
-    return len(tables) == 1 and not bool(
-        ((places.url.lengths == len(raw)) & places.url.begin_with(raw)).any()
-    )
+    alike = np.flatnonzero(places.url.lengths == len(raw))
+    return len(tables) == 1 and not places.url.begin_with(raw, alike).any()
 
 
 _MANY = 64  # targets of a table: the objects of a store, which no other file shares

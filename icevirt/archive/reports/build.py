@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from icevirt.amounts import count_exactly, plural
@@ -145,8 +145,14 @@ class ReferenceCounts:
         )
 
     def __add__(self, other: ReferenceCounts) -> ReferenceCounts:
-        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        return ReferenceCounts(**sums)
+        return ReferenceCounts(
+            virtual=self.virtual + other.virtual,
+            native=self.native + other.native,
+            inline=self.inline + other.inline,
+            stored=self.stored + other.stored,
+            bytes_referenced=self.bytes_referenced + other.bytes_referenced,
+            bytes_stored=self.bytes_stored + other.bytes_stored,
+        )
 
     @property
     def total(self) -> int:

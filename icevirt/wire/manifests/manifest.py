@@ -297,11 +297,13 @@ def _compress(locations: Locations, dictionary: Dictionary | None, level: int) -
 def _samples(tables: Sequence[ChunkTable], count: int) -> list[bytes]:
     """Return evenly spaced locations: the same ones for the same tables, always."""
     total = sum(len(table.locations) for table in tables)
-    wanted = set(np.linspace(0, total - 1, min(count, total)).astype(int).tolist())
-    samples, base = [], 0
+    wanted = np.unique(np.linspace(0, total - 1, min(count, total)).astype(int)).tolist()
+    samples, base, done = list[bytes](), 0, 0
     for table in tables:
         url = table.locations.url
-        samples += [url[at - base].encode() for at in sorted(wanted) if 0 <= at - base < len(url)]
+        while done < len(wanted) and wanted[done] < base + len(url):
+            samples.append(url[wanted[done] - base].encode())
+            done += 1
         base += len(url)
     # those that are too long to be compressed teach nothing
     return [sample for sample in samples if len(sample) <= MAX_LOCATION]

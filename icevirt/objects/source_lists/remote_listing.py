@@ -30,6 +30,7 @@ from icevirt.objects.source_lists.names import (
     fits_name,
     fits_path,
 )
+from icevirt.objects.store_listings import list_store
 from icevirt.objects.stores import document_in, store_file
 from icevirt.objects.web_connections import HOSTS
 
@@ -144,7 +145,8 @@ def _ask(url: str) -> SourceFile:
 def ask_again(url: str) -> SourceFile | None:
     """Return what a server says now about a file or store; None if it is gone."""
     try:
-        return store_file(url) if is_store(url) else _ask(url)
+        # not `store_file`, whose listing waits for a scan in the same process
+        return list_store(url).describe(url) if is_store(url) else _ask(url)
     except (NotFoundError, ScanError):
         return None
 

@@ -14,7 +14,7 @@ from icevirt.archive.kinds import KindColumn, narrow, spread
 from icevirt.archive.repeated import GrowingRepeats, Repeated
 from icevirt.catalog.row_checks import check_labels_dtype
 from icevirt.model.indices import are_all
-from icevirt.model.strings import gather
+from icevirt.model.strings import FoldingStrings, Strings, gather
 
 _SHORT = 64  # bytes of labels that are not looked up among others
 _ROWS = 1 << 12  # that a column has room for at first
@@ -221,6 +221,12 @@ def one_array(column: Any) -> Any:
 def rows_column(rows: NDArray[np.int32]) -> Any:
     """Return numbers of rows as an Arrow column; `pyarrow.array` would import pandas."""
     return pa.Array.from_buffers(pa.int32(), len(rows), [None, pa.py_buffer(rows)])
+
+
+def text_column(values: Strings | FoldingStrings) -> Any:
+    """Return texts as a column of large strings, without an object for each."""
+    starts, data = np.ascontiguousarray(values.starts, np.int64), np.ascontiguousarray(values.data)
+    return pa.LargeStringArray.from_buffers(len(values), pa.py_buffer(starts), pa.py_buffer(data))
 
 
 def numbers_of(column: Any) -> NDArray[Any]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
@@ -24,6 +23,7 @@ from icevirt.api.stac.items import items_of
 from icevirt.api.stac.space import space_of
 from icevirt.api.stac.times import times_of
 from icevirt.archive.reports.relocation import ExportReport
+from icevirt.catalog.arrow_columns import text_column
 from icevirt.errors import AlreadyExistsError, IcevirtError, InvalidInputError
 from icevirt.execution.executor import describe_jobs
 from icevirt.execution.selection import executor_of
@@ -207,11 +207,10 @@ def _listings(opened: Repository, session: Session, group: str) -> Iterator[pa.T
             files = files_of_build(opened.storage, record).files
         except IcevirtError:
             continue  # references say which files there are
-        urls, etags = (np.asarray(list(each), object) for each in (files.urls, files.etags))
         yield pa.table(
             {
-                "url": pa.array(urls, pa.large_string()),
-                "etag": pa.array(etags, pa.large_string()),
+                "url": text_column(files.urls),
+                "etag": text_column(files.etags),
                 "last_modified": pa.array(-(-files.times // 1_000_000_000)),
                 "size": pa.array(files.sizes),
             }

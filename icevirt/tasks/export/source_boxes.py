@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.access.columns.stored_array import open_array
+from icevirt.catalog.arrow_columns import text_column
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.strings import Strings
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
@@ -85,8 +85,8 @@ def _boxes(
     source = virtual.source.astype(np.int64)
     files = np.unique(source)
     columns = {
-        "url": _text(table.locations.url[files]),
-        "etag": _text(table.locations.etag[files]),
+        "url": text_column(table.locations.url[files]),
+        "etag": text_column(table.locations.etag[files]),
         "last_modified": pa.array(table.locations.last_modified[files].astype(np.int64)),
     }
     for name in dimensions:
@@ -101,10 +101,3 @@ def _boxes(
         columns[f"low_{name}"] = pa.array(low[files], mask=unknown)
         columns[f"high_{name}"] = pa.array(high[files], mask=unknown)
     return pa.table(columns)
-
-
-def _text(values: Strings) -> Any:
-    starts, data = np.ascontiguousarray(values.starts, np.int64), np.ascontiguousarray(values.data)
-    buffers = pa.py_buffer(starts), pa.py_buffer(data)
-    found: Any = pa.LargeStringArray.from_buffers(len(values), *buffers)
-    return found

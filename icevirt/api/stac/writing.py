@@ -29,7 +29,12 @@ from icevirt.execution.executor import describe_jobs
 from icevirt.execution.selection import executor_of
 from icevirt.model.snapshot import GroupNode
 from icevirt.remedy_notation import write_option, write_remedy
-from icevirt.tasks.export.source_boxes import SourceBoxesTask, find_source_boxes, join_boxes
+from icevirt.tasks.export.source_boxes import (
+    SourceBoxesTask,
+    find_source_boxes,
+    join_boxes,
+    read_boxes,
+)
 from icevirt.versioning.manifest_splitting import along_arrays
 
 if TYPE_CHECKING:
@@ -147,7 +152,7 @@ def _files(
         ]
         with describe_jobs("export: files of references"):
             found = running.run(find_source_boxes, tasks) if tasks else []
-    return join_boxes(found, dimensions)
+    return join_boxes(map(read_boxes, found), dimensions)
 
 
 def _with_listing(files: pa.Table, opened: Repository, session: Session, group: str) -> pa.Table:

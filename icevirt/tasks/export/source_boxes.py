@@ -40,8 +40,11 @@ class SourceBoxesTask:
     dimensions: tuple[str, ...]
 
 
-def find_source_boxes(task: SourceBoxesTask) -> pa.Table:
-    """Return the files, and the elements that each holds: from ``low_NAME`` up to ``high_NAME``."""
+def find_source_boxes(task: SourceBoxesTask) -> bytes:
+    """Return the files, and the elements that each holds: from ``low_NAME`` up to ``high_NAME``.
+
+    They are a stream of Arrow: a pickled table repeats, for each batch, the buffers of all batches.
+    """
     session = Repository.open(task.repo).readonly_session(snapshot_id=task.snapshot_id)
     prefix = task.group.rstrip("/") + "/"
     found = []
@@ -59,7 +62,16 @@ def find_source_boxes(task: SourceBoxesTask) -> pa.Table:
                 if name in names
             }
             found.append(_boxes(table, axes, task.dimensions))
-    return join_boxes(found, task.dimensions)
+    boxes = join_boxes(found, task.dimensions)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, boxes.schema) as stream:
+        stream.write_table(boxes)
+    return sink.getvalue().to_pybytes()
+
+
+def read_boxes(raw: bytes) -> pa.Table:
+    """Return what a task found."""
+    return pa.ipc.open_stream(raw).read_all()
 
 
 def join_boxes(tables: Iterable[pa.Table], dimensions: Iterable[str]) -> pa.Table:

@@ -43,9 +43,10 @@ api-table:
 writers *names:
     uv run python docs/make_writers.py {{names}}
 
-# Let zarr-python, tensorstore and ome-zarr write stores, build them, and write the table of docs/sources.md
+# Let zarr-python, tensorstore, ome-zarr, GDAL and tifffile write files, build them, and write the tables of docs/sources.md
 sources:
     uv run python docs/make_sources.py
+    uv run python docs/make_tiff_sources.py
 
 # Build the archives of tests/archives, compare them with xarray, and write docs/archives.md
 archives:

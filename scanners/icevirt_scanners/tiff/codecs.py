@@ -21,6 +21,7 @@ from icevirt_scanners.encoding import bytes_codec
 from icevirt_scanners.tiff.directories import TiffDamageError
 from icevirt_scanners.tiff.images import (
     DEFLATE,
+    LERC,
     LZW,
     NONE,
     OLD_DEFLATE,
@@ -39,6 +40,7 @@ _COMPRESSORS: dict[int, tuple[JSON, ...]] = {
     PACKBITS: ({"name": "imagecodecs_packbits"},),
     ZSTD: ({"name": "zstd", "configuration": {"level": 9, "checksum": False}},),
 }
+_WITHIN_LERC = ((), _COMPRESSORS[DEFLATE], _COMPRESSORS[ZSTD])
 _TURNED: JSON = {"name": "transpose", "configuration": {"order": [1, 2, 0]}}
 
 
@@ -46,6 +48,8 @@ def codecs_of(image: Image) -> tuple[JSON, ...]:
     """Return the codecs of an image, from values to bytes."""
     along: JSON = {"axis": -2 if image.is_interleaved else -1, "dist": 1}
     chain: list[JSON] = [_TURNED] if image.is_interleaved else []
+    if image.compression == LERC:
+        return (*chain, {"name": "imagecodecs_lerc"}, *_WITHIN_LERC[image.within])
     if image.is_packed:
         run = image.columns * (image.samples if image.is_interleaved else 1)
         packed: JSON = {"bitspersample": image.bits, "runlen": run}

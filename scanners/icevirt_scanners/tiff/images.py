@@ -13,11 +13,11 @@ from icevirt_scanners.tiff.directories import Directory, TiffDamageError
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC = 256, 257, 258, 259, 262
 FILL_ORDER, STRIP_OFFSETS, SAMPLES, ROWS_PER_STRIP, STRIP_COUNTS = 266, 273, 277, 278, 279
 PLANAR, PREDICTOR, COLOR_MAP, TILE_WIDTH, TILE_HEIGHT = 284, 317, 320, 322, 323
-TILE_OFFSETS, TILE_COUNTS, SAMPLE_FORMAT = 324, 325, 339
+TILE_OFFSETS, TILE_COUNTS, EXTRA_SAMPLES, SAMPLE_FORMAT = 324, 325, 338, 339
 IMAGE_DEPTH, TILE_DEPTH, LERC_PARAMETERS = 32997, 32998, 50674
 
 NONE, LZW, DEFLATE, PACKBITS, OLD_DEFLATE, LERC, ZSTD = 1, 5, 8, 32773, 32946, 34887, 50000
-_READ = (NONE, LZW, DEFLATE, PACKBITS, OLD_DEFLATE, ZSTD)
+_READ = (NONE, LZW, DEFLATE, PACKBITS, OLD_DEFLATE, LERC, ZSTD)
 _OTHERS = {
     2: "CCITT, a fax",
     3: "CCITT, a fax",
@@ -26,7 +26,6 @@ _OTHERS = {
     7: "JPEG, whose decoders round each in its own way",
     9: "JBIG",
     10: "JBIG",
-    LERC: "LERC, whose codec for zarr ignores which pixels are left out",
     33003: "JPEG 2000",
     33005: "JPEG 2000",
     34712: "JPEG 2000",
@@ -63,6 +62,7 @@ class Image:
     rows: int
     columns: int
     compression: int
+    within: int  # compression of what LERC made: 0, 1 (deflate) or 2 (zstd)
     predictor: int
     photometric: int
 
@@ -144,10 +144,13 @@ def describe_image(directory: Directory) -> Image:
         rows=rows,
         columns=columns,
         compression=number(COMPRESSION, NONE),
+        within=int(directory.integers(LERC_PARAMETERS)[1:2].sum()),
         predictor=number(PREDICTOR, 1),
         photometric=number(PHOTOMETRIC, 1),
     )
     _check_read(found, number(FILL_ORDER, 1))
+    if found.compression == LERC:
+        _check_lerc(found, has_alpha=bool(directory.integers(EXTRA_SAMPLES).any()))
     return found
 
 
@@ -169,6 +172,18 @@ def _type_of(directory: Directory, samples: int) -> tuple[np.dtype[Any], int]:
         what = f" {_NAMES[form]}" if form in _NAMES else ""
         raise UnreadImageError(f"samples of {size} bits{what}")
     return np.dtype(f"{kind}{size // 8}"), size
+
+
+def _check_lerc(image: Image, *, has_alpha: bool) -> None:
+    """Raise `UnreadImageError` if LERC may leave out pixels, which its codec for zarr ignores."""
+    if image.dtype.kind not in "ui" or has_alpha:
+        raise UnreadImageError("LERC of floats or with alpha, which may leave out pixels")
+    if image.is_packed or image.predictor != 1 or image.last_rows != image.rows:
+        raise UnreadImageError("LERC of packed or predicted samples, or of a strip that is shorter")
+    if image.is_big and image.dtype.itemsize > 1:
+        raise UnreadImageError("LERC in a big-endian file, whose values are swapped before")
+    if image.within > 2:
+        raise UnreadImageError(f"LERC within the compression {image.within}")
 
 
 def _check_read(image: Image, fill_order: int) -> None:

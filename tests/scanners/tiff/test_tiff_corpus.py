@@ -29,15 +29,23 @@ LAYOUTS = {
     "strips, the last one shorter": {"BLOCKYSIZE": 16},
     "one strip": {"BLOCKYSIZE": 70},
 }
-CASES = [
-    (*encoded, *case)
-    for encoded, *case in crossed(
-        ENCODED, DTYPES, ("pixel", "band"), LAYOUTS, ("LITTLE", "BIG"), ("YES", "NO")
-    )
-] + [
-    ("deflate", 2 if dtype[0] in "ui" else 1, dtype, "pixel", "tiles", "BIG", "NO")
-    for dtype in DTYPES
-]
+CASES = (
+    [
+        (*encoded, *case)
+        for encoded, *case in crossed(
+            ENCODED, DTYPES, ("pixel", "band"), LAYOUTS, ("LITTLE", "BIG"), ("YES", "NO")
+        )
+    ]
+    + [
+        (compression, 1, "uint16", interleave, "tiles", "LITTLE", "NO")
+        for compression in ("lerc", "lerc_deflate", "lerc_zstd")
+        for interleave in ("pixel", "band")
+    ]
+    + [
+        ("deflate", 2 if dtype[0] in "ui" else 1, dtype, "pixel", "tiles", "BIG", "NO")
+        for dtype in DTYPES
+    ]
+)
 # reads every array in a fresh process
 OFFICIAL = """
 import sys, pickle
@@ -124,6 +132,12 @@ def test_the_official_client_reads_what_gdal_reads_bit_for_bit(corpus, tmp_path)
 REFUSED = {
     "JPEG": ({"compress": "jpeg"}, "uint8", "the compression 7 .JPEG"),
     "WebP": ({"compress": "webp"}, "uint8", "the compression 50001 .WebP"),
+    "LERC of floats": ({"compress": "lerc"}, "float32", "LERC of floats"),
+    "LERC, big-endian": (
+        {"compress": "lerc", "ENDIANNESS": "BIG", "BLOCKYSIZE": 64},
+        "uint16",
+        "LERC in a big-endian",
+    ),
     "LZMA": ({"compress": "lzma"}, "uint8", "the compression 34925"),
     "CCITT": ({"compress": "ccittfax4", "NBITS": 1}, "uint8", "compression 4 .CCITT"),
 }
@@ -133,7 +147,8 @@ REFUSED = {
 def test_what_no_codec_decodes_is_refused_by_name(name, tmp_path):
     how, dtype, cause = REFUSED[name]
     count = 1 if name == "CCITT" else 3
-    by_gdal(tmp_path / "a.tif", values(dtype, (count, 64, 64)) & 1, **how)
+    data = (values("uint8", (count, 64, 64)) & 1).astype(dtype)
+    by_gdal(tmp_path / "a.tif", data, **how)
     with pytest.raises(UnsupportedError, match=cause) as caught:
         scan_file(tmp_path / "a.tif")
     assert caught.value.facts["variable"] == "/band_data"

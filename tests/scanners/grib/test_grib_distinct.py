@@ -1,5 +1,7 @@
 """Fields that differ in what no dimension holds are variables of their own, or refused."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -262,3 +264,35 @@ def test_a_file_of_two_grids_gives_a_dataset_of_each(tmp_path):
             region = tuple(slice(0, n) for n in found[path].shape)
             mine = read_values(source, path, region)
             np.testing.assert_array_equal(mine, materialise(found[path]))
+
+
+SERIES = {
+    "hindcasts": (
+        {"productDefinitionTemplateNumber": 60},
+        {"dataDate": (20000101, 20010101), "forecastTime": (0, 24), "perturbationNumber": (0, 1)},
+        {"time": [946728000, 978350400], "step": [0, 24], "number": [0, 1]},
+    ),
+    "runs of a day": (
+        {"dataDate": 20240229, "forecastTime": 6},
+        {"dataTime": (0, 600, 1200, 1800)},
+        {"time": [1709164800 + hour * 3600 for hour in (0, 6, 12, 18)], "step": [6]},
+    ),
+    "quarters of an hour": (
+        {"indicatorOfUnitOfTimeRange": 0},
+        {"forecastTime": (0, 15, 30, 45)},
+        {"step": [0, 15, 30, 45]},
+    ),
+    "before the analysis": ({}, {"forecastTime": (-6, 0)}, {"step": [-6, 0]}),
+}
+
+
+@pytest.mark.parametrize(("keys", "varied", "axes"), SERIES.values(), ids=SERIES)
+def test_times_and_members_of_a_file_are_axes(keys, varied, axes, tmp_path):
+    bodies = [
+        message(values=np.full(12, at), **keys, **dict(zip(varied, which, strict=True)))
+        for at, which in enumerate(product(*varied.values()))
+    ]
+    found = scan(tmp_path, *bodies)
+    assert {axis: materialise(found[f"/{axis}"]).tolist() for axis in axes} == axes
+    values = materialise([*found.values()][-1])[..., 0, 0]
+    assert values.ravel().tolist() == [*range(len(bodies))]

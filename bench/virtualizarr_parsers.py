@@ -2,11 +2,14 @@
 
     python bench/virtualizarr_parsers.py
     python bench/virtualizarr_parsers.py --rounds 21 --latency 50
+    python bench/virtualizarr_parsers.py --only dmrpp
 
 Both open a file through the same registry: on local disk, and through a server on loopback that
 waits before it answers. They take turns. Times are medians in milliseconds, by the clock and of the
 processor. "opened" is ``open_virtual_dataset`` with nothing loaded, "parsed" the parser alone, and
-"many" is ``open_virtual_mfdataset`` over fifty files with their coordinates loaded.
+"many" is ``open_virtual_mfdataset`` over fifty files with their coordinates loaded. "beside" is our
+scan of a file by the DMR++ document beside it, of a kind that is known, and "itself" our scan
+without it, both held against VirtualiZarr's parser of the document, which does not open the file.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import sys
 import tempfile
 import time
 import warnings
@@ -26,9 +30,14 @@ import numpy as np
 from scan_files import one_variable, ten_by_ten
 from scan_remote import serving
 
-from icevirt.virtualizarr import Hdf5Parser
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-ROW = "{:<26} {:<8} {:>12} {:>12} {:>12} {:>12} {:>8}"
+import icevirt
+from icevirt.virtualizarr import Hdf5Parser
+from icevirt_scanners.dmrpp import granule
+from scanners.dmrpp.document_of import write_document
+
+ROW = "{:<32} {:<8} {:>12} {:>12} {:>12} {:>12} {:>8}"
 FILES = 50
 CASES: dict[str, Callable[[Path], None]] = {
     "10 variables x 10 chunks": ten_by_ten,
@@ -55,6 +64,24 @@ def tools(url: str, registry: Any) -> dict[str, Tools]:
     return {
         "parsed": {name: parsed(parser) for name, parser in parsers.items()},
         "opened": {name: opened(parser) for name, parser in parsers.items()},
+    }
+
+
+def of_documents(url: str, registry: Any) -> dict[str, Tools]:
+    """Return what is compared of a file with a document, in the same form."""
+    from virtualizarr.parsers import DMRPPParser
+
+    parser = DMRPPParser()
+
+    def scan(sidecar: str) -> Callable[[], object]:
+        return lambda: icevirt.scan_file(url, scan_options={"sidecar": sidecar})
+
+    def theirs() -> object:
+        return parser(f"{url}.dmrpp", registry)
+
+    return {
+        "beside": {"theirs": theirs, "ours": scan("require")},
+        "itself": {"theirs": theirs, "ours": scan("ignore")},
     }
 
 
@@ -98,6 +125,27 @@ def compare(title: str, found: dict[str, Tools], rounds: int) -> None:
         print(ROW.format(title, what, *shown, f"{ratio:.1f}"), flush=True)
 
 
+def scattered(path: Path) -> None:
+    """200 MB of 8 variables, whose headers and chunk indices lie all over the file."""
+    with h5py.File(path, "w") as file:
+        for number in range(8):
+            made = file.create_dataset(f"v{number}", (24, 512, 512), "f4", chunks=(1, 256, 256))
+            made[...] = np.float32(number)
+            made.attrs["units"] = "K"
+
+
+def name_dimensions(path: Path) -> None:
+    """Give each dimension a name, without which documents leave variables to their files."""
+    with h5py.File(path, "r+") as file:
+        for found in [each for each in file.values() if not each.is_scale]:
+            for axis, length in enumerate(found.shape):
+                if not len(found.dims[axis]):
+                    name = f"{found.name[1:]}_{axis}"
+                    file[name] = np.arange(float(length))
+                    file[name].make_scale(name)
+                    found.dims[axis].attach_scale(file[name])
+
+
 def write_many(folder: Path) -> list[Path]:
     """Write files like the first case, with times that follow one another."""
     made = []
@@ -118,23 +166,40 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--rounds", type=int, default=11)
     options.add_argument("--latency", type=float, default=20.0, help="milliseconds")
+    options.add_argument("--only", choices=["files", "dmrpp"])
     given = options.parse_args()
     warnings.simplefilter("ignore")
+    granule._ONE_IN = 1 << 62  # noqa: SLF001 - what a sample takes is not measured
     print(ROW.format("", "", "clock: vz", "icevirt", "cpu: vz", "icevirt", "ratio"))
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         local: Any = ObjectStoreRegistry({"file://": LocalStore()})
-        for title, write in CASES.items():
-            write(folder / "file.nc")
-            compare(title, tools(f"file://{folder}/file.nc", local), given.rounds)
-        files = write_many(folder)
-        compare(f"{FILES} files", many([f"file://{path}" for path in files], local), 3)
+        compared = [given.only] if given.only else ["files", "dmrpp"]
+        kinds = [{"files": tools, "dmrpp": of_documents}[each] for each in compared]
+
+        def compare_all(site: str, registry: Any, more: str) -> None:
+            for title, write in CASES.items():
+                write(folder / "file.nc")
+                for kind in kinds:
+                    if kind is of_documents:
+                        name_dimensions(folder / "file.nc")
+                        write_document(folder / "file.nc")
+                    compare(f"{title}{more}", kind(f"{site}/file.nc", registry), given.rounds)
+
+        compare_all(f"file://{folder}", local, "")
+        if tools in kinds:
+            files = write_many(folder)
+            compare(f"{FILES} files", many([f"file://{path}" for path in files], local), 3)
         with serving(folder, given.latency) as site:
             store = HTTPStore.from_url(site, client_options={"allow_http": True})
             there: Any = ObjectStoreRegistry({site: store})
-            for title, write in CASES.items():
-                write(folder / "file.nc")
-                compare(f"{title}, server", tools(f"{site}/file.nc", there), given.rounds)
+            compare_all(site, there, ", server")
+            if of_documents in kinds:
+                scattered(folder / "file.nc")
+                name_dimensions(folder / "file.nc")
+                write_document(folder / "file.nc")
+                found = of_documents(f"{site}/file.nc", there)
+                compare("8 variables, 200 MB, server", found, given.rounds)
 
 
 if __name__ == "__main__":

@@ -89,8 +89,9 @@ def _places(found):
     else:
         edges = " ".join(map(str, found.chunks))
         yield f"<dmrpp:chunkDimensionSizes>{edges}</dmrpp:chunkDimensionSizes>"
-        for number in range(found.id.get_num_chunks()):
-            chunk = found.id.get_chunk_info(number)
+        chunks = []
+        found.id.chunk_iter(chunks.append)
+        for chunk in chunks:
             place = ",".join(map(str, chunk.chunk_offset))
             yield (
                 f'<dmrpp:chunk offset="{chunk.byte_offset}" nBytes="{chunk.size}"'

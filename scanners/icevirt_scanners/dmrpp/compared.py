@@ -105,7 +105,8 @@ def read_from_file(
         if path not in there and path not in found.left_out:
             what = f"not in the file, and the document has {cause}"
             raise file.contradiction(variable=path, cause=what)
-        context.tell(path, "read-from-file", f"read from the file, for its DMR++ document has {cause}")
+        why = f"read from the file, for its DMR++ document has {cause}"
+        context.tell(path, "read-from-file", why)
     context.left_out += [path for path in found.left_out if path in lacking]
     return tuple(there[path] for path in lacking if path in there)
 

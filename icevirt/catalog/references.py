@@ -176,7 +176,7 @@ class RefsReader:
                 batch = self._cache.load(path, left[0])
                 left = [name for name in left if name not in batch.parts]
                 yield batch
-            elif self._part(left[0]).is_small:
+            elif len(names) > 1 and self._part(left[0]).is_small:
                 count, batch = self._gather(left, path)
                 left = left[count:]
                 yield batch

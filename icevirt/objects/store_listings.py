@@ -89,12 +89,16 @@ class _StoreFolder:
     prefix: str  # of the keys below it
 
 
+type _Rows = tuple[list[str], list[os.stat_result]]
+"""Keys, and what the system says of each."""
+
+
 def _list_local(top: str) -> StoreObjects:
     """List files below a folder, in the order of their names, folder by folder.
 
     The folders of a level are listed side by side: the system is waited for without Python.
     """
-    parts: list[StoreObjects | _StoreFolder] = [_StoreFolder(top, "")]
+    parts: list[_Rows | _StoreFolder] = [_StoreFolder(top, "")]
     count = 1
     while 0 < count < _BRANCHES:
         found = [
@@ -103,25 +107,49 @@ def _list_local(top: str) -> StoreObjects:
         parts = [*chain.from_iterable(found)]
         count = sum(isinstance(part, _StoreFolder) for part in parts)
 
-    def below(part: StoreObjects | _StoreFolder) -> list[StoreObjects]:
-        if isinstance(part, StoreObjects):
-            return [part]
-        return [*chain.from_iterable(below(each) for each in _entries(part, top))]
+    def pages(part: _Rows | _StoreFolder) -> list[StoreObjects]:
+        return [*_pages(_below(part, top), top)]
 
     if count < _BRANCHES:
-        return StoreObjects.join([*chain.from_iterable(map(below, parts))])
+        return StoreObjects.join([*chain.from_iterable(map(pages, parts))])
     with Threads(_AT_ONCE, "list-store") as threads:
-        return StoreObjects.join([*chain.from_iterable(threads.map(below, parts))])
+        return StoreObjects.join([*chain.from_iterable(threads.map(pages, parts))])
 
 
-def _entries(folder: _StoreFolder, top: str) -> Iterator[StoreObjects | _StoreFolder]:
+def _below(part: _Rows | _StoreFolder, top: str) -> Iterator[_Rows]:
+    if not isinstance(part, _StoreFolder):
+        yield part
+        return
+    for each in _entries(part, top):
+        yield from _below(each, top)
+
+
+def _entries(folder: _StoreFolder, top: str) -> Iterator[_Rows | _StoreFolder]:
     """Yield the files of a folder and the folders in it, by name."""
+    prefix = folder.prefix
     for is_folder, run in groupby(_scan(folder.path, top), key=_is_folder):
         if is_folder:
-            yield from (_StoreFolder(each.path, f"{folder.prefix}{each.name}/") for each in run)
+            yield from (_StoreFolder(each.path, f"{prefix}{each.name}/") for each in run)
             continue
         for page in batched(run, _PAGE):
-            yield _page(page, folder.prefix)
+            try:
+                statuses = [entry.stat(follow_symlinks=False) for entry in page]
+            except FileNotFoundError as error:
+                raise written_meanwhile(str(error.filename), "an object is gone") from error
+            yield [f"{prefix}{entry.name}" for entry in page], statuses
+
+
+def _pages(found: Iterator[_Rows], top: str) -> Iterator[StoreObjects]:
+    """Make columns of the files of many small folders, or of a part of a large one."""
+    names, statuses = list[str](), list[os.stat_result]()
+    for more_names, more in found:
+        names += more_names
+        statuses += more
+        if len(names) >= _PAGE:
+            yield _page(names, statuses, top)
+            names, statuses = [], []
+    if names:
+        yield _page(names, statuses, top)
 
 
 def _scan(folder: str, top: str) -> list[os.DirEntry[str]]:
@@ -148,17 +176,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False)
 
 
-def _page(entries: Sequence[os.DirEntry[str]], prefix: str) -> StoreObjects:
-    """Return files of one folder as columns."""
-    names = [f"{prefix}{entry.name}" for entry in entries]
-    try:
-        statuses = [entry.stat(follow_symlinks=False) for entry in entries]
-    except FileNotFoundError as error:
-        raise written_meanwhile(str(error.filename), "an object is gone") from error
-    count = len(entries)
+def _page(names: list[str], statuses: list[os.stat_result], top: str) -> StoreObjects:
+    count = len(names)
     modes = np.fromiter((status.st_mode for status in statuses), np.uint32, count)
     if len(links := np.flatnonzero(modes & _FORMAT == stat.S_IFLNK)):
-        _refuse_link(entries[int(links[0])].path)
+        _refuse_link(os.path.join(top, names[int(links[0])]))
     times = np.fromiter((status.st_mtime_ns for status in statuses), np.int64, count)
     if int(times.max(initial=0)) >= (END_SECOND - 1) * _SECOND:
         raise StorageError(

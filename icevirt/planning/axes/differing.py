@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, by_path
 from icevirt.archive.facts import distinct as distinct_codes
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
@@ -106,13 +106,13 @@ def dimension_apart(
         return None
     own = [ArraySchema.loads(text).dimension_names for text in arrays.schema.values]
     pairs = [each.tolist() for each in distinct_codes((arrays.path, arrays.schema))]
-    forms = {(code, own[schema]) for code, schema in zip(*pairs, strict=True)}
-    for code, path in enumerate(arrays.path.values):
+    forms = {(arrays.path.values[code], own[schema]) for code, schema in zip(*pairs, strict=True)}
+    for path, every in by_path(facts):
         name = paths.name(path)
-        if name in dimensions or (code, (name,)) not in forms:
+        if name in dimensions or (path, (name,)) not in forms:
             continue
         mine = np.array([names == (name,) for names in own])
-        rows = np.flatnonzero((arrays.path.codes == code) & mine[arrays.schema.codes])
+        rows = every[mine[arrays.schema.codes[every]]]
         row_of = np.full(len(facts.files), -1, np.int64)
         row_of[arrays.file[rows]] = rows
         row = row_of[files]

@@ -121,16 +121,12 @@ def resolve_needs(
     )
     found = _Beside.of(arrays, beside)
     has_digest = np.array([bool(text) for text in arrays.digest.values], np.uint8)
-    recorded = spread(has_digest * np.uint8(Fact.digest), arrays.digest.codes)
-    recorded[arrays.labels.row] |= np.uint8(Fact.labels)
-    np.bitwise_or.at(recorded, found.asked.rows, found.asked.at.astype(np.uint8))
-    lacking = spread(of_kind, kind) & ~recorded
-    if lacking.any():
-        rows = np.flatnonzero(lacking)
+    rows, fact = _find_lacking(arrays, of_kind, kind, has_digest, found)
+    if len(rows):
         return LackingFacts(
             file=arrays.file[rows],
             path=arrays.path.take(rows),
-            fact=lacking[rows],
+            fact=fact,
             equal=tuple(sorted(equal)),
             tolerant=hints.tolerant,
         )
@@ -141,6 +137,33 @@ def resolve_needs(
         most = int(rows_wanted.max(initial=0))
         wanted = KindColumn(rows_wanted, np.arange(most + 1, dtype=np.uint8))
     return replace(facts, arrays=_make(arrays, beside, found, wanted, (kinds, kind), hints))
+
+
+def _find_lacking(
+    arrays: ArrayColumns,
+    needed: NDArray[np.uint8],
+    kind: KindColumn,
+    has_digest: NDArray[np.uint8],
+    found: _Beside,
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return the rows of arrays that lack facts which their kind needs, and which they lack."""
+    places, facts = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+    recorded = has_digest * np.uint8(Fact.digest)
+    for low in range(0, len(arrays.file), _ROWS):
+        some = slice(low, low + _ROWS)
+        lacking = needed[kind[some]] & ~recorded[arrays.digest.codes[some]]
+        places.append(np.flatnonzero(lacking) + low)
+        facts.append(lacking[lacking > 0])
+    rows, fact = np.concatenate(places), np.concatenate(facts)
+    fact[arrays.labels.places(rows) >= 0] &= ~np.uint8(Fact.labels)
+    asked = np.searchsorted(rows, found.asked.rows)
+    there = (
+        np.flatnonzero(rows[np.minimum(asked, len(rows) - 1)] == found.asked.rows)
+        if len(rows)
+        else asked[:0]
+    )
+    np.bitwise_and.at(fact, asked[there], ~found.asked.at[there].astype(np.uint8))
+    return rows[fact > 0], fact[fact > 0]
 
 
 def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], KindColumn]:

@@ -227,7 +227,9 @@ def _require_repo(given: Mapping[str, Any]) -> None:
     repo, sources = str(given["repo"]), [*map(str, given.get("sources") or ())]
     is_pattern, at = _NAMES_FILES.search(repo) is not None, Path(repo)
     first = sources[0] if sources else ""
+    # a repository may be a source, of what is not there yet
     is_there = bool(first) and (Path(first) / "repo").is_file() and not (at / "repo").exists()
+    is_there &= is_pattern or at.exists()
     is_plain = bool(first) and "://" not in first and not _NAMES_FILES.search(first)
     # a first word with the suffix of the last is a file whose name has a typing error
     is_new = is_plain and not Path(first).exists() and Path(first).suffix != at.suffix

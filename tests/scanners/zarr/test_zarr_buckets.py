@@ -106,3 +106,20 @@ def test_long_folders_are_listed_by_their_folders_and_short_ones_at_once(s3, mon
         low, high = found.find("a/c", names.index("a/c/2/1"))
         assert names[low:high] == [name for name in names if name.startswith("a/c/")]
         assert sorted(names) == sorted(keys)
+
+
+@pytest.mark.parametrize("server", ["gcs", "azure"])
+def test_a_store_in_a_bucket_of_others(server, request, tmp_path):
+    """Listings there have etags and times of their own form, which references carry."""
+    place = request.getfixturevalue(server)
+    write_month(tmp_path / "m.zarr", 1)
+    upload(place, tmp_path / "m.zarr", "z/m.zarr")
+    access, credentials = access_to(place)
+    how = {"access": access, "executor": "in-process"}
+    report = icevirt.build(f"{place.url}/z/m.zarr", tmp_path / "repo", **how)
+    authorize = dict.fromkeys(report.containers, credentials)
+    xr.testing.assert_identical(found(tmp_path / "repo", authorize), month(1))
+    key = "z/m.zarr/t/c/0/0/0"
+    obstore.put(place.store(), key, bytes(obstore.get(place.store(), key).bytes())[::-1])
+    with pytest.raises(StaleReferenceError):
+        found(tmp_path / "repo", authorize)

@@ -115,3 +115,11 @@ def test_a_repository_before_the_files_is_said_to_stand_last(files, run, tmp_pat
     assert status == 2
     said = f"repo is a repository, which stands last: `icevirt build {quote(files)} repo`"
     assert said in " ".join(error.split())
+
+
+def test_a_repository_is_a_source_of_a_new_one(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    icevirt.Repository.create("repo")
+    status, _, error = run("build", "repo", "new", "--executor", "in-process")
+    assert "stands last" not in error
+    assert status != 2

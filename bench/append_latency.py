@@ -127,7 +127,7 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         concat_dim=dimension,
         executor="in-process",
         combine_options={"max_native_bytes": max(times, 2**28)},
-        scan_options={"sidecar": "require" if asked.sidecar else "auto"},
+        scan_options={"sidecar": "require"} if asked.sidecar else None,
     )
     print(f"built {steps * asked.arrays:,} references in {time.perf_counter() - begin:.0f} s")
     held = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo").store()

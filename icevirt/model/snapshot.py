@@ -26,7 +26,6 @@ from icevirt.errors import (
 )
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
-from icevirt.model.codec_packages import package_of
 from icevirt.model.json import loads
 from icevirt.remedy_notation import write_code, write_remedy
 
@@ -277,6 +276,8 @@ def using(node: Node) -> Iterator[None]:
 
 
 def _missing_codec(node: Node, reason: str) -> MissingPackageError:
+    from icevirt.model.codec_packages import package_of
+
     codec = next(iter(_QUOTED.findall(reason)), "")[:_LONGEST]
     package = package_of(codec)
     return MissingPackageError(

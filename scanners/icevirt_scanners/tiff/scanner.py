@@ -20,6 +20,7 @@ from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.multiscales import describe_level, say
+from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt_scanners.context import ScanContext, no_such_group
 from icevirt_scanners.stored import hold
@@ -47,8 +48,8 @@ def _arrays(
     transform, why = find_transform(page.image, keys)
     if transform is not None and directory is not page.image:
         transform = transform.scale(full[2] / own[2], full[1] / own[1])
-    mapping = _mapping(paths.join(group, MAPPING), keys, transform, context)
-    beside = (MAPPING,) if mapping is not None else ()
+    has_mapping = has_system(keys) or transform is not None
+    beside = (MAPPING,) if has_mapping else ()
     image = partial(make_variable, directory=directory, keys=keys, beside=beside, context=context)
     made: dict[str, Callable[[str], ScannedArray]] = {VARIABLE: image}
     if (mask := page.mask_of(directory)) is not None:
@@ -57,8 +58,9 @@ def _arrays(
     yield from context.arrays(variables, lambda path, make: make(path))
     for name, values in _coordinates(group, own, transform, why, context).items():
         yield hold(paths.join(group, name), (name,), values, _CF.get(name, {}))
-    if mapping is not None and context.wants(paths.join(group, MAPPING)):
-        yield hold(paths.join(group, MAPPING), (), np.int64(0), mapping)
+    path = paths.join(group, MAPPING)
+    if has_mapping and context.wants(path):
+        yield hold(path, (), np.int64(0), _mapping(path, keys, transform, context))
 
 
 def _levels(page: Page, group: str) -> Attributes:
@@ -110,10 +112,8 @@ def _coordinates(
 
 def _mapping(
     path: str, keys: GeoKeys, transform: Transform | None, context: ScanContext
-) -> dict[str, Any] | None:
-    """Return the attributes of the grid mapping of an image; None if it has none."""
-    if not has_system(keys) and transform is None:
-        return None
+) -> dict[str, Any]:
+    """Return the attributes of the grid mapping of an image."""
     shown: dict[str, Any] = {}
     if has_system(keys):
         try:
@@ -124,7 +124,11 @@ def _mapping(
             raise context.refusal(
                 path,
                 "the reference system of an image is named with the package pyproj",
-                do="Install it (pip install pyproj), or leave it out with drop_variables.",
+                do=write_remedy(
+                    "Install it (pip install pyproj), or leave it out: ",
+                    write_option("drop_variables", [path]),
+                    ".",
+                ),
                 cause=str(error),
             ) from error
         except ValueError as error:

@@ -1,5 +1,7 @@
 """What GDAL keeps beside pixels is shown: places, nodata, scales, masks, sparse tiles, images."""
 
+import sys
+
 import numpy as np
 import pytest
 import rasterio
@@ -11,6 +13,7 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.objects.opening import open_source
 from icevirt.scan.registry import oracle_for
+from icevirt_scanners.tiff.geokeys import describe_system
 from scanners.materialise import materialise
 from scanners.tiff.tiff_files import PLACE, by_gdal, quiet, read_gdal, values
 
@@ -173,3 +176,15 @@ def test_further_images_are_groups_and_one_of_them_can_be_the_root(tmp_path):
     assert [array.path for array in only.arrays] == ["/band_data", "/band"]
     with pytest.raises(ScanError, match="no such group"):
         scan_file(tmp_path / "a.tif", scan_options={"source_group": "image_4"})
+
+
+def test_pyproj_is_needed_for_reference_systems_only(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyproj", None)
+    describe_system.cache_clear()
+    by_gdal(tmp_path / "a.tif", values("uint8"))
+    with pytest.raises(UnsupportedError, match="pip install pyproj"):
+        scan_file(tmp_path / "a.tif")
+    left = scan_file(tmp_path / "a.tif", scan_options={"drop_variables": ["spatial_ref"]})
+    assert [array.path for array in left.arrays] == ["/band_data", "/band", "/y", "/x"]
+    by_gdal(tmp_path / "b.tif", values("uint8"), crs=None)
+    assert "/x" in [array.path for array in scan_file(tmp_path / "b.tif").arrays]

@@ -1,5 +1,6 @@
 """Stacks of stores: built, appended, updated, undone, and read as xarray reads them together."""
 
+import os
 import shutil
 
 import numpy as np
@@ -44,6 +45,10 @@ def test_a_stack_of_stores_is_a_dataset_like_one_of_files(zarr_format, tmp_path)
 
     # one chunk of one store, and no metadata
     zarr.open_group(archive / "2020-02.zarr", mode="r+")["t"][0, 0, 0] = 99
+    files = (path for path in (archive / "2020-02.zarr/t").rglob("*") if path.is_file())
+    written = max(files, key=lambda path: path.stat().st_mtime_ns)
+    later = written.stat().st_mtime + 2  # checksums count seconds, and all of this took one
+    os.utime(written, (later, later))
     with pytest.raises(StaleReferenceError, match="changed"):
         found(repo)
     assert not icevirt.verify(repo, **how).ok

@@ -5,8 +5,8 @@ headers are read, of later ones a sample: the other fields are those of the firs
 the sidecar. What a sidecar does not say (from when a statistic is) is read as well, and so are
 messages of one length, which could have changed places while their offsets stay, and of CCSDS.
 Where a sidecar contradicts a message, the file is a bad one; where a message of the sample is
-another field than in the first file, all headers are read, and so they are where bytes between
-messages are none.
+another field than in the first file, or packed otherwise, all headers are read, and so they are
+where bytes between messages are none.
 """
 
 from __future__ import annotations
@@ -206,8 +206,10 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields
         fields, _ = _read(source, sidecar, sample)
         read = _compare(sidecar, fields, sample)
         grids = [before.grids[number] for number in before.grid[sample].tolist()]
-        if _are_other(products, read, sample, is_said[sample]) or (
-            grids != [fields.grids[number] for number in fields.grid.tolist()]
+        if (
+            _are_other(products, read, sample, is_said[sample])
+            or _are_packed_otherwise(before, fields, sample)
+            or grids != [fields.grids[number] for number in fields.grid.tolist()]
         ):
             return None
         found, bitmap[sample] = fields.packing, fields.bitmap
@@ -262,6 +264,18 @@ def _at_times(known: _Known, sidecar: Sidecar) -> tuple[Products, NDArray[np.boo
         before, time=sidecar.time, begin=begin, window=window, step=begin + window, facts=facts
     )
     return found, is_said
+
+
+def _are_packed_otherwise(before: Fields, read: Fields, sample: NDArray[np.int64]) -> bool:
+    """Say whether messages that were read tell of other packings or bitmaps in those that were not.
+
+    A service changes the packing of all its fields at once, and the codec misreads some of CCSDS.
+    A constant field is packed as one in any file.
+    """
+    then, now = (read_number(each.packing, 9, 2) for each in (before, read))
+    varies = (then[sample] != now) & (before.packing[sample, 19] > 0) & (read.packing[:, 19] > 0)
+    is_mapped_anew = (before.bitmap[sample] != read.bitmap) & ~np.isin(read.bitmap, (0, 255))
+    return bool((varies | is_mapped_anew | ~np.isin(now, then)).any())
 
 
 def _are_other(

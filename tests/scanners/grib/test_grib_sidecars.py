@@ -123,7 +123,6 @@ def change(lines, **keys):
     return [json.dumps(json.loads(line) | keys) for line in lines]
 
 
-# lists, by their writer, that are of another file, or of another version of it, and the error
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("odd", [2, 9])
 @pytest.mark.parametrize(("bits", "is_constant"), [(4, False), (25, True)])
@@ -148,6 +147,28 @@ def test_bits_that_the_codec_reads_wrongly_are_noticed_in_later_files(
             described(path, use)
 
 
+@pytest.mark.parametrize("packing", ["grid_simple", "grid_complex"])
+def test_a_service_that_packs_all_fields_anew_is_noticed(packing, tmp_path):
+    """No field of the first file is of CCSDS, so that five messages of the next are looked at."""
+
+    def lead(step, packing, wide=None):
+        for n in range(20):
+            how = {"level": 1000 - 10 * n, "forecastTime": step, "packing": packing}
+            values = np.random.default_rng(n).normal(size=1200).cumsum()
+            how |= {"Ni": 40, "Nj": 30, "bitsPerValue": 4 if n == wide else 5 + n}
+            yield message("regular_ll_pl_grib2", shortName="t", values=values, **how)
+
+    first = [*lead(6, packing)]
+    assert len({*map(len, first)}) == len(first)
+    for wide in (3, 12, 17):
+        by_sidecar._known.clear()
+        assert described(put(tmp_path, "a", first)).arrays
+        path = put(tmp_path, "b", [*lead(12, "grid_ccsds", wide)])
+        with pytest.raises(UnsupportedError, match=r"packing 5.42 of 4 bits a value"):
+            described(path)
+
+
+# lists, by their writer, that are of another file, or of another version of it, and the error
 WRONG = {
     "of a shorter file": ("wgrib2", lambda lines: lines[:-1], "leave out"),
     "of a longer file": (

@@ -115,6 +115,9 @@ def read_directory(read: Read, size: int, url: str) -> ZipDirectory:
     _refuse_names(names, entries, url)
     size64, packed, header = _places(data, at, entries, url)
     header = header + shift
+    if (torn := (entries["method"] == STORED) & (size64 != packed)).any():
+        name = names[int(np.argmax(torn))]
+        raise damaged(url, cause="a member that is as it was, of two sizes", member=name)
     named = entries["name"].astype(np.int64)
     order = np.argsort(header, kind="stable")
     ends = np.append(header[order][1:], begin)

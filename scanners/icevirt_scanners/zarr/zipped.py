@@ -159,10 +159,14 @@ class ZippedStore:
                 body = zlib.decompressobj(-15).decompress(body, _LARGEST)
             except zlib.error as error:
                 raise damaged(url, member=held.names[row], cause=str(error)) from error
+        self._compare(row, body)
+        return body
+
+    def _compare(self, row: int, body: bytes) -> None:
+        held = self._directory
         if zlib.crc32(body) != held.crc[row]:
             cause = "its bytes are not those of its checksum"
-            raise damaged(url, member=held.names[row], cause=cause)
-        return body
+            raise damaged(self.file.url, member=held.names[row], cause=cause)
 
     def chunks(self, rows: NDArray[np.int64]) -> ZippedChunks:
         """Return what reads the chunks of one array; a server is asked for a small one at once."""
@@ -170,7 +174,11 @@ class ZippedStore:
         ends = at + held.packed[self._rows[rows]]
         if int((ends - at).sum()) <= _AHEAD:
             prefetch(self._source, [*zip(at.tolist(), ends.tolist(), strict=True)])
-        return ZippedChunks(self._source)
+        return ZippedChunks(self, rows, at)
+
+    def compare(self, row: int, body: bytes) -> None:
+        """Compare bytes with the checksum of their object. Raises `ScanError`."""
+        self._compare(int(self._rows[row]), body)
 
     def read_url(self, url: str, offset: int, length: int) -> bytes:  # noqa: ARG002 - there is one
         """Return bytes of the archive."""
@@ -191,18 +199,30 @@ class ZippedStore:
 
 
 class ZippedChunks:
-    """Reads chunks in an archive."""
+    """Reads chunks of one array in an archive, and compares whole ones with their checksums."""
 
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
+    def __init__(
+        self, store: ZippedStore, rows: NDArray[np.int64], starts: NDArray[np.int64]
+    ) -> None:
+        order = np.argsort(starts)
+        self._store, self._rows, self._starts = store, rows[order], starts[order]
+        self._sizes = store.objects.sizes[self._rows]
 
     def readable(self, locations: Locations) -> bool:  # noqa: ARG002
         """Say that all can be read."""
         return True
 
     def read(self, url: str, offset: int, length: int) -> bytes:  # noqa: ARG002
-        """Return bytes of the archive."""
-        return self._source.read(offset, length)
+        """Return bytes of the archive.
+
+        Raises:
+            ScanError: A chunk is damaged.
+        """
+        body = self._store.read(offset, length)
+        at = int(np.searchsorted(self._starts, offset, "right")) - 1
+        if self._starts[at] == offset and self._sizes[at] == length:
+            self._store.compare(int(self._rows[at]), body)
+        return body
 
 
 def _root_of(names: Strings, url: str) -> tuple[str, str]:

@@ -200,6 +200,7 @@ DAMAGES = {
     "headers that are none": lambda raw: raw.replace(b"PK\x03\x04", b"PK\x03\x05")[4:].join(
         [b"PK\x03\x04", b""]
     ),
+    "members of two sizes": lambda raw: change(raw, 20, 8, "<I"),
     "other checksums": lambda raw: change(raw, 16, 1, "<I"),
     "names of no encoding": lambda raw: raw.replace(b"a/c/0/0", b"a/c/\xff/0"),
     "names with zeros": lambda raw: raw.replace(b"a/c/0/0", b"a/c/\x00/0"),
@@ -213,6 +214,22 @@ def test_archives_that_are_damaged_or_odd_are_refused(damage, folder, tmp_path):
     with pytest.raises((ScanError, UnsupportedError), match="ZIP archive") as error:
         scan_file(target)
     assert "scanner failed" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "how", [{"concat_dim": "y"}, {"scan_options": {"variable_policy": "native"}}]
+)
+def test_values_that_a_scan_reads_are_compared_with_their_checksums(how, tmp_path):
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    axis = {"shape": (4,), "chunks": (2,), "dtype": "i8", "compressors": None}
+    root.create_array("y", dimension_names=("y",), **axis)[...] = [3, 4, 0x1122334455667788, 6]
+    target = pack(tmp_path / "s.zarr", tmp_path / "s.zip")
+    raw, value = target.read_bytes(), struct.pack("<q", 0x1122334455667788)
+    assert raw.count(value) == 1
+    target.write_bytes(raw.replace(value, struct.pack("<q", 77)))
+    with pytest.raises(ScanError, match="ZIP archive") as error:
+        scan_file(target, **how)
+    assert error.value.facts["member"] == "y/c/1"
 
 
 def test_an_archive_of_anything_else_or_of_several_stores_is_named(folder, tmp_path):

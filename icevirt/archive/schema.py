@@ -57,7 +57,10 @@ DECODING = (
     "flag_meanings",
     "_Encoding",
     "dtype",
+    "scales",  # of bands, as rioxarray has them
+    "offsets",
 )
+_OF_STEPS = "long_name"  # a list of names says what the steps along an axis are
 MEMBERS = "members of the enumeration"  # among the facts that decide decoding
 _REMEMBERED = 1024  # texts of schemas
 # Settings of an encoder that a decoder never looks at.
@@ -137,7 +140,8 @@ class ArraySchema:
             facts["codecs"] = [decoder_of(codec) for codec in self.codecs]
         if (members := members_of(self.attributes)) is not None:
             facts[MEMBERS] = members
-        for name in DECODING:
+        is_list = not isinstance(self.attributes.values.get(_OF_STEPS, ""), str)
+        for name in (*DECODING, *([_OF_STEPS] if is_list else ())):
             if name in self.attributes.values and not is_derived(self.attributes, name):
                 facts[f"attribute {name}"] = [
                     self.attributes.values[name],

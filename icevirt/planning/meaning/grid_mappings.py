@@ -38,6 +38,7 @@ _OF_NO_PLACE = frozenset({
 })  # fmt: skip
 """Attributes, in lower case, that say nothing of a projection; where files lie, x and y say."""
 _CODES = range(1024, 1 << 17)  # of EPSG, which some tools store as the value of a mapping
+_TERMS = 6  # of a GeoTransform
 _NAMED = 3  # attributes in a message
 _LONGEST = 60  # letters of a value
 
@@ -182,9 +183,15 @@ def _conflicts(found: Iterable[_Attributes]) -> list[str]:
     held: dict[str, set[str]] = {}
     for attributes in found:
         for name, value in attributes.items():
-            if name.lower() not in _OF_NO_PLACE:
+            if name.lower() not in _OF_NO_PLACE or _is_turned(name, value):
                 held.setdefault(name, set()).add(repr(_compared(name, value)))
     return [name for name, values in held.items() if len(values) > 1]
+
+
+def _is_turned(name: str, value: Any) -> bool:
+    """Say whether a transform is of turned rows and columns, for which x and y say nothing."""
+    terms = str(value).split() if name.lower() == "geotransform" else []
+    return len(terms) == _TERMS and not {terms[2], terms[4]} <= {"0", "0.0", "-0.0"}
 
 
 def _compared(name: str, value: Any) -> Any:

@@ -12,9 +12,10 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from icevirt.archive.schema import DECODING
 from icevirt_scanners.tiff.directories import Directory
 from icevirt_scanners.tiff.geokeys import RASTER_TYPE, GeoKeys
-from icevirt_scanners.tiff.images import COLOR_MAP, Image
+from icevirt_scanners.tiff.images import COLOR_MAP, SAMPLES, Image
 
 GDAL_METADATA, GDAL_NODATA = 42112, 42113
 _TEXTS = {
@@ -28,6 +29,9 @@ _TEXTS = {
 }
 _MOST_XML = 1 << 20
 _STATED = {"scale": 1.0, "offset": 0.0}
+_RESERVED = frozenset(DECODING) - {"units"} | {"coordinates", "grid_mapping", "bounds"}
+"""Names that CF gives a meaning, which items of free text under such a name do not have."""
+_OF_BANDS = ("scale_factor", "add_offset", "scales", "offsets", "long_name")
 
 type Tell = Callable[[str, str], None]
 
@@ -65,9 +69,18 @@ def _number(text: str, dtype: np.dtype[Any]) -> np.generic | None:
     return make(np.copysign(largest, value)) if abs(value) <= largest * (1 + 1e-10) else None
 
 
-def describe(directory: Directory, image: Image, keys: GeoKeys, warn: Tell) -> dict[str, Any]:
-    """Return the attributes of an image but for nodata, as rioxarray names them."""
+def describe(
+    directory: Directory, full: Directory, image: Image, keys: GeoKeys, warn: Tell
+) -> dict[str, Any]:
+    """Return the attributes of an image but for nodata, as rioxarray names them.
+
+    Scales and names of bands are said once, with the image of full size: its overviews have them.
+    """
     found: dict[str, Any] = {}
+    is_alike = GDAL_METADATA in full and full.integer(SAMPLES, 1) == image.samples
+    if full is not directory and is_alike:
+        of_full = _of_gdal(full.text(GDAL_METADATA), image.samples, warn)
+        found |= {name: of_full[name] for name in _OF_BANDS if name in of_full}
     for tag, name in _TEXTS.items():
         if text := directory.text(tag):
             found[name] = text
@@ -91,6 +104,9 @@ def _of_gdal(text: str, samples: int, warn: Tell) -> dict[str, Any]:
         elif role in by_role and sample.isdecimal():
             by_role[role][int(sample)] = held
     found.pop("", None)
+    if lost := sorted(_RESERVED & found.keys()):
+        found = {name: held for name, held in found.items() if name not in _RESERVED}
+        warn("metadata-left-out", f"texts of GDAL's metadata that have names of CF's: {lost}")
     stated = {name: _numbers(by_role[name], name, warn) for name in _STATED}
     return found | _by_band(stated, by_role["description"], samples)
 

@@ -39,6 +39,7 @@ _KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 6: "c"}
 _NAMES = {5: "complex integers", 6: "complex numbers", 3: "floating-point numbers"}
 _GRAYS_AND_COLORS = (0, 1, 2, 3, 4, 32803, 34892)  # others are converted by GDAL
 _MOST_PACKED = 32  # bits
+_SWAPPED = 24  # bits of packed samples that libtiff swaps as numbers; others are a stream of bits
 _MOST_CHUNK = 1 << 32  # bytes of a chunk
 _HORIZONTAL, _FLOATING = 2, 3
 
@@ -194,6 +195,10 @@ def _check_read(image: Image, fill_order: int) -> None:
     if image.photometric not in _GRAYS_AND_COLORS:
         raise UnreadImageError(
             f"colors that have to be converted (photometric {image.photometric})"
+        )
+    if image.bits == _SWAPPED and image.is_big:
+        raise UnreadImageError(
+            f"samples of {_SWAPPED} bits in a big-endian file, which are swapped"
         )
     if fill_order != 1:
         raise UnreadImageError("bits from the lowest to the highest (FillOrder 2)")

@@ -50,7 +50,14 @@ def _arrays(
         transform = transform.scale(full[2] / own[2], full[1] / own[1])
     has_mapping = has_system(keys) or transform is not None
     beside = (MAPPING,) if has_mapping else ()
-    image = partial(make_variable, directory=directory, keys=keys, beside=beside, context=context)
+    image = partial(
+        make_variable,
+        directory=directory,
+        full=page.image,
+        keys=keys,
+        beside=beside,
+        context=context,
+    )
     made: dict[str, Callable[[str], ScannedArray]] = {VARIABLE: image}
     if (mask := page.mask_of(directory)) is not None:
         made[MASK] = partial(make_mask, directory=mask, context=context)

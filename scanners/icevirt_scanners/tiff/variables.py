@@ -45,16 +45,22 @@ class _OwnBytes:
 
 
 def make_variable(
-    path: str, directory: Directory, keys: GeoKeys, beside: tuple[str, ...], context: ScanContext
+    path: str,
+    *,
+    directory: Directory,
+    full: Directory,
+    keys: GeoKeys,
+    beside: tuple[str, ...],
+    context: ScanContext,
 ) -> ScannedArray:
-    """Return the variable of an image.
+    """Return the variable of an image, which is ``full`` or an overview of it.
 
     Raises:
         UnsupportedError: It is not one that readers of zarr decode.
     """
     image, array = _refer(path, directory, context)
     warn = partial(context.warn, path)
-    shown = describe(directory, image, keys, warn)
+    shown = describe(directory, full, image, keys, warn)
     missing = nodata_of(directory, image, warn)
     if missing is not None:
         shown[FILL] = missing

@@ -131,6 +131,34 @@ def test_scales_and_names_of_bands_are_shown_as_rioxarray_shows_them(tmp_path):
     assert "scales-by-band" in codes(scanned)
 
 
+def test_overviews_have_the_scales_and_names_of_their_image(tmp_path):
+    def scale(file):
+        file.scales, file.offsets, file.descriptions = [0.1], [5.0], ["heat"]
+
+    data = values("int16", (1, 150, 140))
+    by_gdal(tmp_path / "a.tif", data, driver="COG", blocksize=128, tags=scale)
+    scanned = scan_file(tmp_path / "a.tif")
+    for group in ("", "/overview_1"):
+        shown = attributes(scanned, f"{group}/band_data")
+        assert (shown["scale_factor"], shown["add_offset"]) == (0.1, 5.0)
+        assert shown["long_name"] == "heat"
+
+
+def test_texts_of_metadata_do_not_scale_values(tmp_path):
+    """As of NetCDF that GDAL unscaled: its texts stay, though values have no scale any more."""
+
+    def tag(file):
+        file.update_tags(1, scale_factor="0.01", _FillValue="-1", units="K")
+        file.update_tags(dtype="float", grid_mapping="crs", long_name="heat")
+
+    by_gdal(tmp_path / "a.tif", values("int16", (1, 70, 90)), crs=None, place=None, tags=tag)
+    scanned = scan_file(tmp_path / "a.tif")
+    assert attributes(scanned) == {"long_name": "heat", "units": "K"}
+    (said,) = [each.message for each in scanned.findings if each.code == "metadata-left-out"]
+    assert "_FillValue" in said
+    assert "scale_factor" in said
+
+
 @pytest.mark.parametrize("layout", [TILES, {"BLOCKYSIZE": 16}], ids=["tiles", "strips"])
 def test_the_mask_of_a_dataset_is_a_variable_and_said(layout, tmp_path):
     mask = np.zeros((70, 90), np.uint8)
@@ -160,6 +188,17 @@ def test_packed_samples_are_read(bits, tmp_path):
         found = materialise(scan_file(path).array("/band_data"))
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, data)
+
+
+def test_samples_of_24_bits_are_a_stream_in_little_endian_files_only(tmp_path):
+    data = values("uint32") & np.uint32(2**24 - 1)
+    by_gdal(tmp_path / "a.tif", data, NBITS=24, **TILES)
+    np.testing.assert_array_equal(
+        materialise(scan_file(tmp_path / "a.tif").array("/band_data")), data
+    )
+    by_gdal(tmp_path / "b.tif", data, NBITS=24, ENDIANNESS="BIG", **TILES)
+    with pytest.raises(UnsupportedError, match="24 bits in a big-endian file"):
+        scan_file(tmp_path / "b.tif")
 
 
 def test_further_images_are_groups_and_one_of_them_can_be_the_root(tmp_path):

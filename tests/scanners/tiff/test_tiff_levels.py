@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from rasterio.transform import Affine
 
 import icevirt
 from builds.support import official
+from icevirt.errors import CombineError
 from scanners.tiff.tiff_files import by_gdal, read_gdal, values
+
+LABELS = {"labels": "s_{time:%Y%m%d}.tif"}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,7 @@ def stack(tmp_path_factory):
     report = icevirt.build(
         str(folder / "*.tif"),
         folder / "repo",
-        combine_options={"labels": "s_{time:%Y%m%d}.tif"},
+        combine_options=LABELS,
         executor="in-process",
     )
     return folder, report
@@ -53,6 +57,29 @@ def test_overviews_are_groups_that_the_root_lists_by_the_convention(stack):
     np.testing.assert_array_equal(root[coarse["asset"]][...], read(folder, 0))
     with xr.open_dataset(folder / "repo", engine="icevirt", group="overview_1") as found:
         assert dict(found.sizes) == {"time": 2, "band": 2, "y": 150, "x": 100}
+
+
+def turned(east):
+    return Affine.translation(east, 200) @ Affine.rotation(30) @ Affine.scale(10, -10)
+
+
+def with_bands(**said):
+    return {"tags": lambda file: [setattr(file, name, value) for name, value in said.items()]}
+
+
+UNLIKE = {
+    "long_name": [with_bands(descriptions=names) for names in ("ab", "ba")],
+    "scales": [with_bands(scales=scales) for scales in ((1, 2), (2, 1))],
+    "GeoTransform": [{"place": turned(east)} for east in (100, 150)],
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_files_whose_bands_or_places_differ_are_not_stacked_as_the_first_one(name, tmp_path):
+    for day, how in enumerate(UNLIKE[name], 1):
+        by_gdal(tmp_path / f"s_2024010{day}.tif", values("int16", (2, 20, 30)), **how)
+    with pytest.raises(CombineError, match=name):
+        icevirt.plan(str(tmp_path / "*.tif"), combine_options=LABELS, executor="in-process")
 
 
 def test_a_stack_is_verified_with_rasterio(stack):

@@ -23,7 +23,7 @@ class DmrppScanner:
     """Describes files by their DMR++ documents."""
 
     name = "dmrpp"
-    version = "1"
+    version = "2"
 
     def accepts(self, head: bytes) -> bool:
         """Look for the name space of DMR++, which the root element declares."""

@@ -277,7 +277,7 @@ class GribScanner:
     """Describes GRIB 2."""
 
     name = "grib"
-    version = "1"
+    version = "2"
     read_values = staticmethod(read_values)  # see `icevirt.scan.contract.Oracle`
 
     def accepts(self, head: bytes) -> bool:

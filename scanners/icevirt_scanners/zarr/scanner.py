@@ -49,7 +49,7 @@ class ZarrScanner:
     """Describes Zarr stores."""
 
     name = "zarr"
-    version = "1"
+    version = "2"
     reads_stores = True
 
     def accepts(self, head: bytes) -> bool:

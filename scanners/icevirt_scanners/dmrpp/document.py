@@ -121,6 +121,7 @@ class DapVariable:
 class Document:
     """What a document describes."""
 
+    name: str = ""  # of the file that it was made of
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)  # attributes by path
     variables: dict[str, DapVariable] = field(default_factory=dict)
     enumerations: dict[str, tuple[str, dict[str, int]]] = field(default_factory=dict)
@@ -204,6 +205,7 @@ class _DocumentReader:
         match name:
             case "Dataset":
                 self._open_group(paths.ROOT)
+                self.document.name = given.get("name", "")
             case "Group":
                 self._open_group(self._below(given["name"]))
             case "Dimension":

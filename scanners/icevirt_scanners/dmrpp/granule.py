@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 from h5py import h5z
@@ -165,7 +166,7 @@ def _count_chunks(variable: DapVariable) -> int:
 
 
 def _compare_sample(granule: Granule, arrays: tuple[ScannedArray, ...]) -> frozenset[str]:
-    """Compare a document with its file: if it is older, if no other of its kind agreed, by sample.
+    """Compare a document with its file: if it is older or of another, its kind is new, or by sample.
 
     Returns:
         The variables of the file, or of the last one of its kind that was compared.
@@ -182,13 +183,20 @@ def _compare_sample(granule: Granule, arrays: tuple[ScannedArray, ...]) -> froze
         granule.written.url.encode(errors="surrogatepass"), digest_size=8
     ).digest()
     written = granule.written.last_modified_seconds
-    is_older = any((each.references.locations.last_modified > written).any() for each in arrays)
-    if is_older or there is None or int.from_bytes(digest) % _ONE_IN == 0:
+    is_doubtful = any((each.references.locations.last_modified > written).any() for each in arrays)
+    is_doubtful |= _names_another(granule.document.name, granule.described.url)
+    if is_doubtful or there is None or int.from_bytes(digest) % _ONE_IN == 0:
         there = compare_with_file(granule.described, arrays, granule.context, granule.elsewhere)
     _known[kind] = there
     if len(_known) > _KINDS:
         del _known[next(iter(_known))]
     return there
+
+
+def _names_another(name: str, url: str) -> bool:
+    """Say whether a document names another file than the one beside it; it may name none."""
+    own = url.rpartition("/")[2]
+    return bool(name) and name.rpartition("/")[2] not in (own, unquote(own))
 
 
 def _names(variable: DapVariable) -> tuple[str, ...]:

@@ -378,6 +378,19 @@ def test_a_document_of_another_file_is_refused_with_the_way_out(granules, tmp_pa
     assert icevirt.scan_file(granules[1], scan_options={"sidecar": "ignore"}).arrays
 
 
+def test_a_document_that_names_another_file_is_compared(granules):
+    """It is newer than the file, and of a known kind: times would be those of the other file."""
+    icevirt.scan_file(granules[0], scan_options=BESIDE)
+    first, second = (Path(name) for name in names(granules)[:2])
+    text = first.read_bytes()
+    assert text.count(b"days since 2000-01-01") == 1
+    second.write_bytes(text.replace(b"days since 2000-01-01", b"days since 2000-02-01"))
+    for named, options in ((second, {}), (granules[1], BESIDE)):
+        with pytest.raises(ScanError, match="contradicts") as caught:
+            icevirt.scan_file(named, scan_options=options)
+        assert caught.value.facts["variable"] == "/time"
+
+
 @pytest.mark.servers
 def test_a_granule_on_a_server_takes_a_request_and_one_for_its_document(granules, http_server):
     drop = {"drop_variables": ["words"]}

@@ -166,7 +166,7 @@ def _count_chunks(variable: DapVariable) -> int:
 
 
 def _compare_sample(granule: Granule, arrays: tuple[ScannedArray, ...]) -> frozenset[str]:
-    """Compare a document with its file: if it is older or of another, its kind is new, or by sample.
+    """Compare a document with its file: if one may not be the other's, or its kind is new.
 
     Returns:
         The variables of the file, or of the last one of its kind that was compared.

@@ -22,9 +22,10 @@ from icevirt.scan.elsewhere import Elsewhere
 from icevirt.scan.repositories import MAGIC, SourceRepository
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import tell_unverifiable, with_facts
-from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of
+from icevirt_scanners.kerchunk.scanner import Described, names_of
 from icevirt_scanners.zarr.arrays import describe_array, refuse_lengths
 from icevirt_scanners.zarr.copies import copy_chunks
+from icevirt_scanners.zarr.scanner import nodes_of
 
 
 class IcechunkScanner:
@@ -55,7 +56,7 @@ class IcechunkScanner:
         context = ScanContext.of(source, options)
         with Elsewhere(source, options.allow_references_to, reads_servers=True) as elsewhere:
             repository = _open(source, options, elsewhere)
-            nodes = describe_nodes(repository.documents, options.group, url)
+            nodes = nodes_of(repository.documents, options.group, url)
             arrays = {path: node for path, node in nodes.items() if node.array is not None}
             groups = {path: node for path, node in nodes.items() if node.array is None}
             context.equal = options.equal_in_files(

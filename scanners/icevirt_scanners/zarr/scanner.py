@@ -22,6 +22,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.zarr_v2 import NoEquivalentError
 from icevirt.scan.contract import ByteSource, Policy, ScannerOptions, StoreByteSource
 from icevirt_scanners.context import ScanContext
+from icevirt_scanners.kerchunk.document import json_value
 from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of, tell_renamed
 from icevirt_scanners.zarr.arrays import keys_of, scan_array
 from icevirt_scanners.zarr.chunk_batches import ChunkBatches, Spelled
@@ -29,7 +30,6 @@ from icevirt_scanners.zarr.copies import copy_chunks, copy_values, open_array
 from icevirt_scanners.zarr.documents import (
     V2,
     V3,
-    Metadata,
     damaged,
     first_keys,
     read_metadata,
@@ -66,7 +66,7 @@ class ZarrScanner:
         store = _as_store(source)
         url, context = source.file.url, ScanContext.of(store, options)
         metadata = read_metadata(store)
-        nodes = _nodes_of(metadata, options.group, url)
+        nodes = nodes_of(metadata.documents, options.group, url)
         tell_renamed(nodes, options.group, context)
         arrays = {path: node for path, node in nodes.items() if node.array is not None}
         groups = tuple(
@@ -163,14 +163,18 @@ def _spelled(
             yield Spelled(folder=node.folder, low=low, high=high, keys=keys, ndim=ndim)
 
 
-def _nodes_of(metadata: Metadata, group: str, url: str) -> dict[str, Described]:
+def nodes_of(documents: Mapping[str, Any], group: str, url: str) -> dict[str, Described]:
     """Return the nodes of a store; an array that is all of it gets a name.
+
+    Args:
+        documents: Of all nodes by their keys, as text or read.
+        group: Of which the nodes are wanted.
+        url: Of the store.
 
     Raises:
         ScanError: Nodes lie below an array, or there is no such group.
     """
-    documents = metadata.documents
-    root = documents.get(V3, {})
+    root = json_value(documents.get(V3, {}), url, V3)
     if V2[0] not in documents and root.get("node_type") != "array":
         return describe_nodes(documents, group, url)
     if below := [key for key in documents if "/" in key]:

@@ -118,6 +118,20 @@ def test_a_branch_a_tag_or_a_snapshot_is_taken(tmp_path):
         scan_file(tmp_path / "r", scan_options={"source_version": "v1"})
 
 
+def test_an_array_that_is_all_of_a_repository_is_data_as_that_of_a_store(tmp_path):
+    config = icechunk.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = icechunk.Repository.create(
+        icechunk.local_filesystem_storage(str(tmp_path / "r")), config
+    )
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, shape=(4,), chunks=(2,), dtype="i4")[...] = [1, 2, 3, 4]
+    session.commit("an array")
+    icevirt.build(tmp_path / "r", tmp_path / "out", **HOW)
+    access = {"authorize_virtual_chunk_access": [tmp_path]}
+    store = icevirt.Repository.open(tmp_path / "out", **access).readonly_session("main").store
+    np.testing.assert_array_equal(zarr.open_group(store, mode="r")["data"][...], [1, 2, 3, 4])
+
+
 def test_a_commit_is_an_update(tmp_path):
     repo = repository(tmp_path / "r", 1)
     icevirt.build(tmp_path / "r", tmp_path / "out", **HOW)

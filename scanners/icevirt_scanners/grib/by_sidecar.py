@@ -282,7 +282,9 @@ def _are_other(
     found: Products, read: Products, sample: NDArray[np.int64], is_said: NDArray[np.bool_]
 ) -> bool:
     """Say whether messages that were read are other fields than was concluded."""
+    is_refused = np.isin(np.arange(len(sample)), [*read.refused])
     for own, other in (
+        (np.isin(sample, [*found.refused]), is_refused),
         (found.facts[sample], read.facts),
         (found.step[sample], read.step),
         (found.window[sample], read.window),

@@ -12,7 +12,8 @@ from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import LocalSource
 from icevirt.objects.source_lists.listing import list_sources
 from icevirt_scanners.grib import by_sidecar
-from scanners.grib.grib_files import ACCUMULATED, GRID, WRITERS, message, several
+from scanners.grib.grib_files import ACCUMULATED, GRID, WRITERS, find_section, message, several
+from scanners.grib.grib_files import put as put_octets
 
 LEVELS = (1000, 925, 850, 700, 600, 500, 400, 300)
 
@@ -103,6 +104,18 @@ def test_any_octet_of_a_header_that_another_file_of_the_kind_has_not_is_noticed(
         else:
             assert found == described(tmp_path / "b.grib2", "ignore"), octet - at
     assert 10 < refused < len(bodies[1]) / 4
+
+
+def test_a_statistic_over_several_ranges_is_refused_in_a_later_file_too(tmp_path):
+    described(put(tmp_path, "a", [*fields(9)]))
+    *bodies, last = fields(15)
+    # octet 42 of template 4.8: the number of ranges
+    assert last[find_section(last, 4) + 41] == 1
+    path = put(tmp_path, "b", [*bodies, last])
+    path.write_bytes(b"".join([*bodies, put_octets(last, 4, 42, b"\2")]))
+    for use in ("ignore", "auto"):
+        with pytest.raises(UnsupportedError, match="other than one range of times"):
+            described(path, use)
 
 
 def test_another_grid_under_the_same_words_is_noticed(tmp_path):

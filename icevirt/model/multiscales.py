@@ -5,7 +5,7 @@ Version 1 (uuid below), which GeoZarr uses. Assets are paths of arrays below the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from icevirt.model.json import JSON
@@ -43,6 +43,21 @@ def say(layout: Iterable[JSON]) -> dict[str, Any]:
     return {SAID[0]: [CONVENTION], SAID[1]: {"layout": [*layout]}}
 
 
+def find_finest(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield coarser copies and the array that each was made of, as paths below the group.
+
+    Others may say that a copy was made of another copy: the last of such a chain is meant.
+    """
+    layout = _layout_of(attributes) or ()
+    said = ((e.get("asset"), e.get("derived_from")) for e in layout if isinstance(e, Mapping))
+    derived = {name: of for name, of in said if isinstance(name, str) and isinstance(of, str)}
+    for asset in derived:
+        met = [asset]
+        while (of := derived.get(met[-1])) is not None and of not in met:
+            met.append(of)
+        yield asset, met[-1]
+
+
 def fit(attributes: Mapping[str, Any], axes: Mapping[str, int]) -> Mapping[str, Any]:
     """Return attributes of a group whose arrays may have got further axes, in front of theirs.
 
@@ -50,11 +65,20 @@ def fit(attributes: Mapping[str, Any], axes: Mapping[str, int]) -> Mapping[str, 
         attributes: As they are in a file; others than those of `say` stay as they are.
         axes: How many each array below the group has got, by its path there.
     """
+    layout = _layout_of(attributes)
+    if layout is None:
+        return attributes
+    fitted = [_fit(entry, axes) for entry in layout]
+    return {**attributes, SAID[1]: {**attributes[SAID[1]], "layout": fitted}}
+
+
+def _layout_of(attributes: Mapping[str, Any]) -> list[JSON] | None:
+    """Return what a group says of its levels; None where it says nothing by this convention."""
     said = attributes.get(SAID[1])
     layout = said.get("layout") if isinstance(said, Mapping) else None
-    if not isinstance(layout, list) or CONVENTION not in (attributes.get(SAID[0]) or ()):
-        return attributes
-    return {**attributes, SAID[1]: {**dict(said or {}), "layout": [_fit(e, axes) for e in layout]}}
+    conventions = attributes.get(SAID[0])
+    is_said = isinstance(conventions, list) and CONVENTION in conventions
+    return layout if is_said and isinstance(layout, list) else None
 
 
 def _fit(entry: JSON, axes: Mapping[str, int]) -> JSON:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from xarray.backends import BackendEntrypoint
 
 from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
-from icevirt.model.paths import canonical, join, name, parent
+from icevirt.model.paths import ROOT, canonical, join, name, parent
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -160,7 +160,8 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             }
         return {
             name: remember(
-                dataset_of(**{**opened, "group": path}, layout=layout), store, path, options
+                dataset_of(**{**opened, "group": path}, layout=layout, is_below=name != ROOT),
+                *(store, path, options),
             )
             for name, path in groups_below(store.session, top, layout)
         }

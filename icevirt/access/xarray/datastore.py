@@ -10,7 +10,7 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -59,9 +59,14 @@ def dataset_of(
     group: str,
     decoders: dict[str, Any],
     layout: Layout = "all",
+    *,
+    is_below: bool = False,
 ) -> Dataset:
-    """Return a group of a snapshot as a dataset, read from a store over it."""
-    found = IcevirtDataStore(store, snapshot, group, layout)
+    """Return a group of a snapshot as a dataset, read from a store over it.
+
+    Below another group that is shown, a coarser copy keeps the names of its dimensions.
+    """
+    found = IcevirtDataStore(store, snapshot, group, layout, is_below=is_below)
     opener = StoreBackendEntrypoint().open_dataset
     signature(opener).bind(found, **decoders)  # raises TypeError for an unknown option
     try:
@@ -151,18 +156,29 @@ class IcevirtDataStore(AbstractDataStore):
         snapshot: The version of the repository that the store shows.
         group: Path of the group.
         layout: As for `IcevirtBackendEntrypoint.open_dataset`.
+        is_below: Whether a group above it is shown in the same tree.
 
     Raises:
         NodeNotFoundError: There is no such group.
         InvalidInputError: The path is that of an array.
     """
 
-    __slots__ = ("_finer", "_group", "_indexes", "_layout", "_phony", "_snapshot", "_store")
+    __slots__ = (
+        *("_finer", "_group", "_indexes", "_layout", "_phony", "_shows_own_names"),
+        *("_snapshot", "_store"),
+    )
 
     def __init__(
-        self, store: Store, snapshot: Snapshot, group: str, layout: Layout = "all"
+        self,
+        store: Store,
+        snapshot: Snapshot,
+        group: str,
+        layout: Layout = "all",
+        *,
+        is_below: bool = False,
     ) -> None:
         self._layout = layout
+        self._shows_own_names = layout == "all" or is_below
         self._store = store
         self._snapshot = snapshot
         self._group = snapshot.node(paths.canonical(group))
@@ -249,7 +265,7 @@ class IcevirtDataStore(AbstractDataStore):
             place = read_order(document_of(self._group))
         self._indexes = []
         found.sort(key=lambda node: place.get(paths.name(node.path), math.inf))
-        self._finer = {} if self._layout == "all" else self._find_finer_names(found)
+        self._finer = {} if self._shows_own_names else self._find_finer_names(found)
         twins = {} if self._layout == "all" else self._find_twins(found)
         hidden = {node.path for node in twins.values()}
         return [(node, twins.get(node.path)) for node in found if node.path not in hidden]
@@ -259,20 +275,37 @@ class IcevirtDataStore(AbstractDataStore):
 
         Whoever opens a level reads it with what was written for the dataset.
         """
-        copies = [node for node in arrays if COARSENED_FROM.encode() in node.user_data]
-        if not copies:
-            return {}
-        from icevirt.model.twins import find_finer
-
         found: dict[str, str] = {}
-        for node in copies:
-            fine = self._snapshot.find(find_finer(node) or "")
-            if isinstance(fine, ArrayNode):
-                pairs = zip(node.dimension_names or (), fine.dimension_names or (), strict=False)
+        for copy, fine in self._find_finer(arrays):
+            names, finer = copy.dimension_names or (), fine.dimension_names or ()
+            if len(names) == len(finer):
+                pairs = zip(names, finer, strict=True)
                 found |= {own: name for own, name in pairs if own != name and own and name}
         taken = {paths.name(node.path) for node in arrays}
         taken |= {str(name) for node in arrays for name in node.dimension_names or ()}
         return found if taken.isdisjoint(found.values()) else {}
+
+    def _find_finer(self, arrays: list[ArrayNode]) -> Iterator[tuple[ArrayNode, ArrayNode]]:
+        """Yield coarser copies with their variables: they say so, or a group above them does."""
+        known = {node.path: node for node in arrays}
+        pairs: list[tuple[str, str | None]] = []
+        if any(COARSENED_FROM.encode() in node.user_data for node in arrays):
+            from icevirt.model.twins import find_finer
+
+            pairs = [(path, find_finer(node)) for path, node in known.items()]
+        for path in paths.ancestors(self._group.path):
+            above = self._snapshot.find(path)
+            if above is not None and b'"multiscales"' in above.user_data:
+                from icevirt.model.multiscales import find_finest
+
+                top = path.rstrip("/")
+                with using(above):
+                    said = find_finest(document_of(above).get("attributes") or {})
+                    pairs += [(f"{top}/{own}", f"{top}/{of}") for own, of in said]
+        for path, finer in pairs:
+            own, fine = known.get(path), self._snapshot.find(finer or "")
+            if own is not None and isinstance(fine, ArrayNode):
+                yield own, fine
 
     def _find_twins(self, arrays: list[ArrayNode]) -> dict[str, ArrayNode]:
         """Return the twins among arrays, by the path of the variable; few datasets have one."""

@@ -87,7 +87,14 @@ def _groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
     yield from seen
 
 
-def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+def of_all_eras(
+    store: Store,
+    snapshot: Snapshot,
+    group: str,
+    decoders: dict[str, Any],
+    *,
+    is_below: bool = False,
+) -> Dataset:
     """Return a group of all eras as one dataset; one that has no eras as it is.
 
     The first era gives the attributes, as `xarray.concat` takes them by default. Encodings are kept
@@ -99,7 +106,7 @@ def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str
     """
     around = eras_around(snapshot, group)
     if around is None:
-        return dataset_of(store, snapshot, group, decoders, "own")
+        return dataset_of(store, snapshot, group, decoders, "own", is_below=is_below)
     eras, inner = around
     places = dict(zip(eras.names, eras.below(inner), strict=True))
     lacking = [name for name, path in places.items() if snapshot.find(path) is None]
@@ -107,7 +114,10 @@ def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str
         raise CombineError(
             f"group {inner!r} is not in all eras", do=DO, eras=list(eras.names), lacking=lacking
         )
-    datasets = [dataset_of(store, snapshot, path, decoders, "own") for path in places.values()]
+    datasets = [
+        dataset_of(store, snapshot, path, decoders, "own", is_below=is_below)
+        for path in places.values()
+    ]
     if eras.dimension is None:
         raise CombineError(
             "the eras cannot be shown as one dataset: they differ along several dimensions",
@@ -128,7 +138,7 @@ def groups_of_all_eras(
     top = paths.canonical(group)
     return {
         path.removeprefix(top.rstrip("/")) if path != top else paths.ROOT: of_all_eras(
-            store, snapshot, path, decoders
+            store, snapshot, path, decoders, is_below=path != top
         )
         for path in _groups_with_eras(snapshot, top)
     }

@@ -1,7 +1,8 @@
 """Scan TIFF: strips and tiles become chunks of a variable ``band_data`` (band, y, x).
 
-That is what rioxarray shows of a file. Overviews are groups of the same names. `read_values` reads
-with rasterio or tifffile for verification; it shares with the scan which directory is which.
+That is what rioxarray shows of a file. Overviews are groups, with dimensions of their own, so that
+they are one tree with the image. `read_values` reads with rasterio or tifffile for verification; it
+shares with the scan which directory is which.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from icevirt_scanners.tiff.variables import (
     MAPPING,
     MASK,
     VARIABLE,
+    Names,
     make_mask,
     make_variable,
 )
 
 
 def _arrays(
-    page: Page, group: str, directory: Directory, context: ScanContext
+    page: Page, level: str, group: str, directory: Directory, context: ScanContext
 ) -> Iterator[ScannedArray]:
     """Yield the arrays of one level of a page: its variable, and where its pixels are."""
     full, own = describe_lengths(page.image), describe_lengths(directory)
@@ -50,24 +52,27 @@ def _arrays(
         transform = transform.scale(full[2] / own[2], full[1] / own[1])
     has_mapping = has_system(keys) or transform is not None
     beside = (MAPPING,) if has_mapping else ()
-    image = partial(
-        make_variable,
-        directory=directory,
-        full=page.image,
-        keys=keys,
-        beside=beside,
-        context=context,
-    )
-    made: dict[str, Callable[[str], ScannedArray]] = {VARIABLE: image}
+    names = DIMENSIONS if directory is page.image else _name_axes(level)
+    image = partial(make_variable, directory=directory, full=page.image, keys=keys, beside=beside)
+    made: dict[str, Callable[..., ScannedArray]] = {VARIABLE: image}
     if (mask := page.mask_of(directory)) is not None:
-        made[MASK] = partial(make_mask, directory=mask, context=context)
+        made[MASK] = partial(make_mask, directory=mask)
     variables = ((paths.join(group, name), make) for name, make in made.items())
-    yield from context.arrays(variables, lambda path, make: make(path))
-    for name, values in _coordinates(group, own, transform, why, context).items():
-        yield hold(paths.join(group, name), (name,), values, _CF.get(name, {}))
+    yield from context.arrays(
+        variables, lambda path, make: make(path, names=names, context=context)
+    )
+    lengths = dict(zip(names, own, strict=True))
+    for name, values in _coordinates(group, lengths, transform, why, context).items():
+        yield hold(paths.join(group, name), (name,), values, _CF.get(name[0], {}))
     path = paths.join(group, MAPPING)
     if has_mapping and context.wants(path):
         yield hold(path, (), np.int64(0), _mapping(path, keys, transform, context))
+
+
+def _name_axes(level: str) -> Names:
+    """Return the dimensions of an overview: in one tree, those above it have other lengths."""
+    band, y, x = DIMENSIONS
+    return band, f"{y}_{paths.name(level)}", f"{x}_{paths.name(level)}"
 
 
 def _levels(page: Page, group: str) -> Attributes:
@@ -92,29 +97,34 @@ _CF: Mapping[str, Mapping[str, Any]] = {
 
 def _coordinates(
     group: str,
-    lengths: tuple[int, int, int],
+    lengths: Mapping[str, int],
     transform: Transform | None,
     why: str,
     context: ScanContext,
 ) -> dict[str, NDArray[Any]]:
-    """Return the coordinates that are wanted: band, and y and x where they are known."""
-    bands, height, width = lengths
+    """Return the coordinates that are wanted: band, and y and x where they are known.
+
+    Args:
+        group: Their group.
+        lengths: Of the dimensions band, y and x, by what they are called.
+        transform: Where pixels are, if that is known.
+        why: Why it is not.
+        context: Of the scan.
+    """
     if transform is not None and not transform.is_rectilinear:
         why = "its rows and columns are turned against x and y"
-    wanted = [name for name in DIMENSIONS if context.wants(paths.join(group, name))]
+    (band, bands), (y, height), (x, width) = lengths.items()
+    known = (band,) if why else lengths
     if why:
-        wanted = [name for name in wanted if name == "band"]
         context.tell(group, "no-coordinates", f"its pixels have no x and y: {why}")
-    found: dict[str, NDArray[Any]] = {}
+    wanted = [name for name in known if context.wants(paths.join(group, name))]
     for name in wanted:
-        length = dict(zip(DIMENSIONS, lengths, strict=True))[name]
-        context.budget.spend(8 * length, variable=paths.join(group, name), cause="stored whole")
-    if "band" in wanted:
-        found["band"] = np.arange(1, bands + 1)
+        path = paths.join(group, name)
+        context.budget.spend(8 * lengths[name], variable=path, cause="stored whole")
+    found: dict[str, NDArray[Any]] = {band: np.arange(1, bands + 1)}
     if transform is not None and not why:
-        y, x = transform.coordinates(height, width)
-        found |= {name: each for name, each in (("y", y), ("x", x)) if name in wanted}
-    return found
+        found |= dict(zip((y, x), transform.coordinates(height, width), strict=True))
+    return {name: found[name] for name in wanted if name in found}
 
 
 def _mapping(
@@ -184,7 +194,7 @@ class TiffScanner:
         for group, (page, directory) in kept.items():
             name = _under(group, top)
             found.append(ScannedGroup(path=name, attributes=_levels(page, group)))
-            arrays += _arrays(page, name, directory, context)
+            arrays += _arrays(page, group, name, directory, context)
         return context.describe(self, tuple(found), arrays)
 
     def read_values(self, source: ByteSource, path: str, region: tuple[slice, ...]) -> NDArray[Any]:

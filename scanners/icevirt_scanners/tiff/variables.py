@@ -26,6 +26,8 @@ from icevirt_scanners.tiff.references import refer
 VARIABLE, MASK, MAPPING = "band_data", "mask", "spatial_ref"
 DIMENSIONS = ("band", "y", "x")
 
+type Names = tuple[str, str, str]
+
 
 class _OwnBytes:
     """Reads the chunks of the scanned file itself."""
@@ -50,6 +52,7 @@ def make_variable(
     directory: Directory,
     full: Directory,
     keys: GeoKeys,
+    names: Names,
     beside: tuple[str, ...],
     context: ScanContext,
 ) -> ScannedArray:
@@ -58,7 +61,7 @@ def make_variable(
     Raises:
         UnsupportedError: It is not one that readers of zarr decode.
     """
-    image, array = _refer(path, directory, context)
+    image, array = _refer(path, directory, names, context)
     warn = partial(context.warn, path)
     shown = describe(directory, full, image, keys, warn)
     missing = nodata_of(directory, image, warn)
@@ -86,9 +89,15 @@ def _is_sparse(array: ScannedArray) -> bool:
     return len(array.references) < prod(-(-length // edge) for length, edge in edges)
 
 
-def make_mask(path: str, directory: Directory, context: ScanContext) -> ScannedArray:
-    """Return the mask of an image (y, x). Raises `UnsupportedError` as `make_variable`."""
-    image, array = _refer(path, directory, context)
+def make_mask(
+    path: str, directory: Directory, *, names: Names, context: ScanContext
+) -> ScannedArray:
+    """Return the mask of an image, which has no bands.
+
+    Raises:
+        UnsupportedError: As `make_variable`, or the mask has several bands.
+    """
+    image, array = _refer(path, directory, names, context)
     if image.samples != 1:
         raise context.refusal(path, "a mask of several bands")
     shown: dict[str, Any] = {"long_name": "mask of the dataset"}
@@ -98,7 +107,7 @@ def make_mask(path: str, directory: Directory, context: ScanContext) -> ScannedA
     table = array.references
     array = replace(
         array,
-        dimension_names=DIMENSIONS[1:],
+        dimension_names=names[1:],
         shape=array.shape[1:],
         chunk_shape=array.chunk_shape[1:],
         references=table.reindex(table.index[:, 1:]),
@@ -108,7 +117,9 @@ def make_mask(path: str, directory: Directory, context: ScanContext) -> ScannedA
     return with_facts(array, image.dtype, context, _OwnBytes(context.source))
 
 
-def _refer(path: str, directory: Directory, context: ScanContext) -> tuple[Image, ScannedArray]:
+def _refer(
+    path: str, directory: Directory, names: Names, context: ScanContext
+) -> tuple[Image, ScannedArray]:
     """Return an image, and the array of its pieces."""
     try:
         image = describe_image(directory)
@@ -120,7 +131,7 @@ def _refer(path: str, directory: Directory, context: ScanContext) -> tuple[Image
         ) from error
     return image, ScannedArray(
         path=path,
-        dimension_names=DIMENSIONS,
+        dimension_names=names,
         shape=image.shape,
         chunk_shape=chunk,
         data_type=image.dtype.name,

@@ -8,8 +8,6 @@ from icevirt.testing.scanners import ScannerConformance
 from icevirt_scanners.tiff.scanner import TiffScanner
 from scanners.tiff.tiff_files import by_gdal, read_gdal, values
 
-DIMENSIONS = ("band", "y", "x")
-
 
 class TestTiff(ScannerConformance):
     """Tiles of interleaved bands with a predictor, and their overview."""
@@ -29,13 +27,15 @@ class TestTiff(ScannerConformance):
             for level, group in ((None, ""), (0, "/overview_1")):
                 read, place, *_ = read_gdal(path, level)
                 bands, height, width = read.shape
+                suffix = group.replace("/", "_")
+                dims = ("band", f"y{suffix}", f"x{suffix}")
                 x = place.a * np.arange(width) + (place.a * 0.5 + place.c)
                 y = place.e * np.arange(height) + (place.e * 0.5 + place.f)
                 found |= {
-                    f"{group}/band_data": Expected(values=read, dimensions=DIMENSIONS),
+                    f"{group}/band_data": Expected(values=read, dimensions=dims),
                     f"{group}/band": Expected(values=np.arange(1, bands + 1), dimensions=("band",)),
-                    f"{group}/y": Expected(values=y, dimensions=("y",)),
-                    f"{group}/x": Expected(values=x, dimensions=("x",)),
+                    f"{group}/{dims[1]}": Expected(values=y, dimensions=dims[1:2]),
+                    f"{group}/{dims[2]}": Expected(values=x, dimensions=dims[2:]),
                     f"{group}/spatial_ref": Expected(values=np.int64(0), dimensions=()),
                 }
             return found

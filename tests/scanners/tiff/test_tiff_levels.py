@@ -55,8 +55,34 @@ def test_overviews_are_groups_that_the_root_lists_by_the_convention(stack):
     assert coarse["derived_from"] == "band_data"
     assert coarse["transform"]["scale"] == [1, 1, 2, 201 / 100]
     np.testing.assert_array_equal(root[coarse["asset"]][...], read(folder, 0))
+
+
+def test_an_overview_that_is_opened_alone_has_the_dimensions_of_the_image(stack):
+    folder, _ = stack
+    sizes = {"time": 2, "band": 2, "y": 150, "x": 100}
     with xr.open_dataset(folder / "repo", engine="icevirt", group="overview_1") as found:
-        assert dict(found.sizes) == {"time": 2, "band": 2, "y": 150, "x": 100}
+        assert dict(found.sizes) == sizes
+        assert {*found.coords} == {"band", "y", "x", "spatial_ref"}
+        place = read_gdal(folder / "s_20240101.tif", 0)[1]
+        assert found["x"].values[0] == place.a * 0.5 + place.c
+    with xr.open_datatree(folder / "repo", engine="icevirt", group="overview_1") as found:
+        assert dict(found.sizes) == sizes
+
+
+@pytest.mark.parametrize("engine", ["icevirt", "zarr"])
+def test_a_stack_is_one_tree_with_its_overviews(stack, engine):
+    folder, _ = stack
+    found = folder / "repo"
+    if engine == "zarr":
+        found = official(found).readonly_session("main").store
+    more = {} if engine == "icevirt" else {"consolidated": False}
+    with xr.open_datatree(found, engine=engine, mask_and_scale=False, **more) as tree:
+        coarse = tree["overview_1"].to_dataset(inherit=False)
+        assert coarse["band_data"].dims == ("time", "band", "y_overview_1", "x_overview_1")
+        assert {*coarse.indexes} == {"y_overview_1", "x_overview_1"}
+        assert coarse["x_overview_1"].attrs["axis"] == "X"
+        np.testing.assert_array_equal(coarse["band_data"], read(folder, 0))
+        np.testing.assert_array_equal(tree["band_data"], read(folder))
 
 
 def turned(east):

@@ -42,7 +42,9 @@ from icevirt.threads import Threads
 _FILE = "file://"
 _OPEN = 16  # files kept open
 _SHOWN = 5  # names in a message
-_UNUSUAL = re.compile(rb"[^A-Za-z0-9._/~:=+,-]|/[./]")  # in URLs: perhaps they lead elsewhere
+_SCHEME = b"://"
+# behind the schemes of URLs: perhaps they lead elsewhere
+_UNUSUAL = re.compile(rb"[^A-Za-z0-9._/~:=+,-]|/[./]|::")
 
 
 type Opening = Callable[[], OpenedSource | None]
@@ -118,7 +120,7 @@ class Elsewhere:
         return self._opened(url).read(offset, length)
 
     def refuse_outside(self, urls: Strings, known: Iterable[str] = ()) -> None:
-        """Check where many locations lead, those of plain names without a look at each.
+        """Check where many locations lead, those of plain names on servers without a look at each.
 
         Args:
             urls: The locations.
@@ -126,7 +128,7 @@ class Elsewhere:
 
         Raises:
             UnsupportedError: One is not allowed.
-            ScanError: One of an unusual name is missing.
+            ScanError: One on this machine is missing.
         """
         inside = np.zeros(len(urls), np.bool_)
         for prefix in self._prefixes:
@@ -134,9 +136,14 @@ class Elsewhere:
         if not inside.all():
             url = urls[int(np.argmin(inside))]
             self._check(url, url, next((p for p in known if url.startswith(p)), ""))
-        if _UNUSUAL.search(urls.data.tobytes()):
-            for url in urls:
-                self._file(local_path(url) if url.startswith(_FILE) else url)
+        local = urls.begin_with(_FILE.encode())
+        for url in urls[np.flatnonzero(local)]:  # each may be a symbolic link
+            self._file(local_path(url))
+        far = urls[np.flatnonzero(~local)]
+        raw = far.data.tobytes()
+        if raw.count(_SCHEME) != len(far) or _UNUSUAL.search(raw.replace(_SCHEME, b"")):
+            for url in far:
+                self._file(url)
 
     def beside(self, name: str) -> str:
         """Return the path of a name in the directory of the scanned file.

@@ -15,7 +15,10 @@ import zarr
 import icevirt
 from api.sources.test_object_stores import access_to
 from icevirt.api.scan import scan_file
-from icevirt.errors import IcevirtError, InvalidInputError, ScanError
+from icevirt.archive.sources import SourceFile
+from icevirt.errors import IcevirtError, InvalidInputError, ScanError, UnsupportedError
+from icevirt.model.strings import Strings
+from icevirt.scan.elsewhere import Elsewhere
 from scanners.zarr.test_zarr_corpus import OFFICIAL
 from scanners.zarr.zarr_stores import month, write_month
 
@@ -88,6 +91,41 @@ def test_references_of_references_lead_to_the_files_with_their_checksums(virtual
     xr.testing.assert_identical(found(tmp_path / "repo", *access), expected(1))
     how = {"authorize_virtual_chunk_access": access, **HOW}
     assert icevirt.verify(tmp_path / "repo", full=True, references=True, **how).ok
+
+
+class Far:
+    """A repository in a bucket."""
+
+    file = SourceFile(url="s3://bucket/data/repo", size=1)
+    local_path = None
+
+
+ODD = (
+    "x:/../y",
+    "%2e%2e/y",
+    "../y",
+    "./y",
+    "a::b",
+    "a//b",
+    "a://b",
+    "a?x=1",
+    "a#b",
+    "../../file:y",
+)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_of_many_locations_those_that_may_lead_elsewhere_are_looked_at(name, monkeypatch):
+    folder, looked = "s3://bucket/data/", []
+    real = Elsewhere._file
+    monkeypatch.setattr(Elsewhere, "_file", lambda self, url: looked.append(url) or real(self, url))
+    with Elsewhere(Far(), ()) as elsewhere:
+        plain = [f"{folder}t-2020/c/{number}.nc" for number in range(9)]
+        elsewhere.refuse_outside(Strings.of(plain))
+        assert not looked
+        with pytest.raises(UnsupportedError):
+            elsewhere.refuse_outside(Strings.of([*plain, folder + name]))
+        assert len(looked) == 10
 
 
 def test_values_of_a_file_that_changed_since_are_not_taken(virtual, tmp_path):

@@ -21,11 +21,12 @@ from builds.support import (
     write_days,
 )
 from icevirt import errors
-from icevirt.api.dataset import stored_tail
+from icevirt.api.dataset import stored_tail, update_change
 from icevirt.api.dataset.target import Target
 from icevirt.api.upkeep import fold as folding
 from icevirt.api.upkeep.fold import fold
 from icevirt.archive.sources import SourceFile
+from icevirt.catalog import lookup
 from icevirt.catalog.listings import (
     Known,
     grow_listing,
@@ -549,6 +550,28 @@ def test_parts_of_the_catalog_are_joined_and_scans_stay(days, repo):
     late = icevirt.append(days[3], repo)
     assert (late.flat, late.files_scanned, late.files_reused) == (False, 1, 5)
     assert_same_dataset(opened(repo), expected_dataset(days, "time"))
+
+
+def test_parts_that_are_joined_while_an_update_lists_sources_are_found(tmp_path, monkeypatch):
+    folder, repo = tmp_path / "days", str(tmp_path / "repo")
+    write_days(folder, 2)
+    icevirt.build(folder, repo, concat_dim="time")
+    write_day(folder / "day03.nc", 3)
+    assert icevirt.update(repo).files_added == 1
+    write_day(folder / "day04.nc", 4)
+    joined = []
+
+    def list_and_compare(*how):  # which takes minutes where a bucket is large
+        scans = Below(LocalStorage(repo), "icevirt/catalog/")
+        joined.append(fold_parts(scans, older_than=1 << 60, fewest=2))
+        return before(*how)
+
+    before = update_change.list_and_compare
+    monkeypatch.setattr(update_change, "list_and_compare", list_and_compare)
+    kept_objects._cache.cache_clear()  # another process than the one that wrote the parts
+    lookup._known_tables.cache_clear()
+    assert icevirt.update(repo).files_added == 1
+    assert joined == [1]
 
 
 def write_hours(path, first, *, steps=4, every=6):

@@ -45,6 +45,7 @@ from icevirt.errors import (
     FormatError,
     IcevirtError,
     InvalidInputError,
+    ObjectNotFoundError,
     ScanError,
     StorageError,
     UnsupportedError,
@@ -115,6 +116,12 @@ class Scan:
 
     def settled(self, listed: CatalogTables | None = None) -> CatalogLookup:
         """Look up which of the files the catalog describes already, by default as it is now."""
+        if listed is not None:
+            with suppress(ObjectNotFoundError):  # maintenance joined parts meanwhile
+                return self._look_up(listed)
+        return self._look_up(None)
+
+    def _look_up(self, listed: CatalogTables | None) -> CatalogLookup:
         writer = IndexWriter(self.catalog)
         return look_up_files(
             self.catalog,

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pystac
 import pytest
@@ -13,10 +14,13 @@ from pystac.extensions.datacube import DatacubeExtension
 from typer.testing import CliRunner
 
 import icevirt
+from icevirt.api.stac.collection import scheme_of
 from icevirt.api.stac.space import rings_of, space_of, span_of_longitudes, wkb_of
 from icevirt.api.stac.times import spell, times_of
+from icevirt.api.stac.writing import redact_urls
 from icevirt.cli.main import app
 from icevirt.errors import AlreadyExistsError, InvalidInputError
+from icevirt.model.config.containers import ObjectStoreConfig
 
 EAST = {"units": "degrees_east"}
 NORTH = {"units": "degrees_north"}
@@ -141,6 +145,33 @@ LONGITUDES = {
 @pytest.mark.parametrize(("longitudes", "wanted"), LONGITUDES.values(), ids=LONGITUDES.keys())
 def test_west_and_east_are_the_ends_of_longitudes(longitudes, wanted):
     assert span_of_longitudes(longitudes) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "platform"),
+    [
+        ({"region": "eu-west-1"}, "aws-s3", "https://{bucket}.s3.{region}.amazonaws.com"),
+        (
+            {"region": "us-east-1", "endpoint_url": "https://me:pw@s3.example.org:9000"},
+            "custom-s3",
+            "https://s3.example.org:9000",
+        ),
+    ],
+)
+def test_a_bucket_is_described_with_its_region_or_its_own_server(options, kind, platform):
+    found = scheme_of("s3://bucket/repo", ObjectStoreConfig("s3", options))
+    assert found == {
+        "type": kind,
+        "platform": platform,
+        "bucket": "bucket",
+        "region": options["region"],
+    }
+
+
+def test_urls_of_references_are_written_without_secrets():
+    urls = ["https://me:pw@a.org/x.nc", "https://a.org/y.nc?X-Amz-Signature=abc", "s3://b/a.nc"]
+    found = redact_urls(pa.table({"url": pa.array(urls, pa.large_string())}))["url"].to_pylist()
+    assert found == ["https://a.org/x.nc", "https://a.org/y.nc", "s3://b/a.nc"]
 
 
 def test_a_box_across_the_antimeridian_is_two_polygons():

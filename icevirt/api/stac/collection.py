@@ -12,9 +12,13 @@ import numpy as np
 from icevirt.api.stac.space import WORLD, EarthSpace, kind_of, longest_of
 from icevirt.api.stac.times import StepTimes
 from icevirt.model.json import JSON
+from icevirt.redaction import without_secrets
 
 if TYPE_CHECKING:
     from xarray import DataArray, Dataset
+
+    from icevirt.model.config.containers import ObjectStoreConfig
+    from icevirt.storage.protocol import Storage
 
 STAC_VERSION = "1.1.0"
 DATACUBE = "https://stac-extensions.github.io/datacube/v2.2.0/schema.json"
@@ -41,7 +45,7 @@ def collection_of(
     dataset: Dataset,
     *,
     name: str,
-    repo: str,
+    storage: Storage,
     snapshot_id: str,
     group: str,
     table: str | None,
@@ -55,7 +59,7 @@ def collection_of(
     Args:
         dataset: A group of the repository.
         name: The id.
-        repo: URL of the repository.
+        storage: Where the repository is.
         snapshot_id: Its version.
         group: Path of the group.
         table: Name of the table of its files, beside the collection; None where there is none.
@@ -67,7 +71,7 @@ def collection_of(
     attrs = dataset.attrs
     extensions = [DATACUBE, VERSION]
     asset: dict[str, JSON] = {
-        "href": repo,
+        "href": storage.url,
         "type": ICECHUNK,
         "title": "Icechunk repository",
         "version": snapshot_id,
@@ -98,7 +102,7 @@ def collection_of(
         found["keywords"] = list(dict.fromkeys(keywords))
     if providers := list(_providers(attrs)):
         found["providers"] = providers
-    if scheme := _storage(repo):
+    if scheme := scheme_of(storage.url, getattr(storage, "config", None)):
         extensions.append(STORAGE)
         found["storage:schemes"] = {"repository": scheme}
         asset["storage:refs"] = ["repository"]
@@ -146,16 +150,18 @@ def _providers(attrs: Mapping[Any, Any]) -> Iterator[JSON]:
             yield {"name": name, "roles": [role]} | ({"url": url[0]} if url else {})
 
 
-def _storage(repo: str) -> dict[str, JSON] | None:
+def scheme_of(repo: str, config: ObjectStoreConfig | None) -> dict[str, JSON] | None:
+    """Return how the bucket of a repository is reached; None where it is in none."""
     parts = urlsplit(repo)
     if parts.scheme not in ("s3", "gs", "gcs", "az", "abfs", "abfss"):
         return None
+    options = {} if config is None or not isinstance(config.options, Mapping) else config.options
     if parts.scheme == "s3":
-        return {
-            "type": "aws-s3",
-            "platform": "https://{bucket}.s3.{region}.amazonaws.com",
-            "bucket": parts.netloc,
-        }
+        server, region = options.get("endpoint_url"), options.get("region")
+        where = {"bucket": parts.netloc} | ({"region": str(region)} if region else {})
+        if server:
+            return {"type": "custom-s3", "platform": without_secrets(str(server)), **where}
+        return {"type": "aws-s3", "platform": "https://{bucket}.s3.{region}.amazonaws.com", **where}
     return {
         "type": f"custom-{parts.scheme}",
         "platform": f"{parts.scheme}://{{bucket}}",

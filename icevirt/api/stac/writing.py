@@ -28,6 +28,7 @@ from icevirt.errors import AlreadyExistsError, IcevirtError, InvalidInputError
 from icevirt.execution.executor import describe_jobs
 from icevirt.execution.selection import executor_of
 from icevirt.model.snapshot import GroupNode
+from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import write_option, write_remedy
 from icevirt.tasks.export.source_boxes import (
     SourceBoxesTask,
@@ -50,6 +51,7 @@ COLLECTION, ITEMS = "collection.json", "items.parquet"
 _TASKS_PER_SLOT = 4
 _FEW = 8  # manifests that are read before a process has started
 _ROWS = 1 << 16  # of a row group
+_WITH_MORE = r"://[^/]*@|[?#]"  # than a path
 
 
 def write_stac(
@@ -92,7 +94,7 @@ def write_stac(
     document = collection_of(
         dataset,
         name=name,
-        repo=opened.storage.url,
+        storage=opened.storage,
         snapshot_id=session.snapshot_id,
         group=group,
         table=ITEMS if len(items) else None,
@@ -182,7 +184,17 @@ def _with_listing(files: pa.Table, opened: Repository, session: Session, group: 
     none = pa.scalar(None, pa.int64())
     at = found.schema.get_field_index("last_modified")
     found = found.set_column(at, "last_modified", pc.if_else(pc.equal(modified, 0), none, modified))
-    return found.sort_by("url")
+    return redact_urls(found.sort_by("url"))
+
+
+def redact_urls(files: pa.Table) -> pa.Table:
+    """Leave out passwords and signatures, which references that others wrote may have."""
+    urls = files["url"]
+    if not pc.any(may_be := pc.match_substring_regex(urls, _WITH_MORE)).as_py():
+        return files
+    clean = [without_secrets(each).removesuffix("?...") for each in urls.filter(may_be).to_pylist()]
+    urls = pc.replace_with_mask(_whole(urls), _whole(may_be), pa.array(clean, urls.type))
+    return files.set_column(files.schema.get_field_index("url"), "url", urls)
 
 
 def _chunks(column: Any) -> list[Any]:

@@ -189,7 +189,7 @@ def _with_listing(files: pa.Table, opened: Repository, session: Session, group: 
 
 def redact_urls(files: pa.Table) -> pa.Table:
     """Leave out passwords and signatures, which references that others wrote may have."""
-    urls = files["url"]
+    urls: Any = files["url"]
     if not pc.any(may_be := pc.match_substring_regex(urls, _WITH_MORE)).as_py():
         return files
     clean = [without_secrets(each).removesuffix("?...") for each in urls.filter(may_be).to_pylist()]

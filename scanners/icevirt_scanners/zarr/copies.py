@@ -29,14 +29,30 @@ from icevirt_scanners.kerchunk.scanner import Described, names_of
 
 _TEXT: JSON = {"name": "vlen-utf8", "configuration": {}}
 _PICKLE = "pickle"
+_CODECS = ("filters", "compressor", "codecs")  # where documents name them
 
 
 def open_array(store: StoreByteSource, path: str) -> Any:
-    """Open an array of a store, or the one that is all of it, by zarr-python, which may raise."""
+    """Open an array of a store, or the one that is all of it, by zarr-python, which may raise.
+
+    What it opened is looked at, not what was read before: a store may say something else each time.
+
+    Raises:
+        UnsupportedError: Reading its values would run what is in them.
+    """
     import zarr
 
     root: Any = zarr.open(store.open_zarr(), mode="r")
-    return root if isinstance(root, zarr.Array) else root[path.strip("/")]
+    array = root if isinstance(root, zarr.Array) else root[path.strip("/")]
+    held = array.metadata.to_dict()
+    if _PICKLE in json.dumps([held.get(each) for each in _CODECS], default=repr):
+        raise UnsupportedError(
+            "a Zarr array of Python objects that were pickled: to read them would run their code",
+            do="Leave it out with drop_variables.",
+            file=store.file.url,
+            variable=path,
+        )
+    return array
 
 
 def copy_values(
@@ -55,7 +71,7 @@ def copy_values(
     """
     store: Any = context.source
     document = node.array or {}
-    coded = json.dumps([document.get(each) for each in ("filters", "compressor", "codecs")])
+    coded = json.dumps([document.get(each) for each in _CODECS])
     if _PICKLE in coded:
         raise refusal
     try:

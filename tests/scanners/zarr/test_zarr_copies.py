@@ -11,6 +11,8 @@ import zarr
 import icevirt
 from icevirt.api.scan import scan_file
 from icevirt.errors import UnsupportedError
+from icevirt.objects.opening import open_source
+from icevirt_scanners.zarr.copies import open_array
 from scanners.zarr.test_icechunk_sources import repository
 from scanners.zarr.test_zarr_corpus import assert_same
 from scanners.zarr.zarr_stores import month
@@ -71,6 +73,19 @@ def test_pickled_objects_are_never_read(tmp_path):
     path.write_text(json.dumps(document | {"dtype": "|O", "filters": [{"id": "pickle"}]}))
     with pytest.raises(UnsupportedError, match="pickle"):
         scan_file(tmp_path / "s.zarr", scan_options={"variable_policy": "native"})
+
+
+def test_what_zarr_opened_is_looked_at_for_pickles(tmp_path):
+    """Another answer of a server than the one that was scanned, for one."""
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    root.create_array("a", shape=(2,), chunks=(2,), dtype=str)[...] = ["x", "y"]
+    with open_source((tmp_path / "s.zarr/.zgroup").as_uri()) as store:
+        assert open_array(store, "/a")[...].tolist() == ["x", "y"]
+        path = tmp_path / "s.zarr/a/.zarray"
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {"compressor": {"id": "pickle"}}))
+        with pytest.raises(UnsupportedError, match="run their code"):
+            open_array(store, "/a")
 
 
 def test_deflated_chunks_of_an_archive_are_stored(store, tmp_path):

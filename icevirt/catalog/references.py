@@ -183,7 +183,9 @@ class RefsReader:
             else:
                 name = left.pop(0)
                 for group in self._groups(name, path):
-                    yield group.batch({name: 0}, path)
+                    with naming([name]):
+                        found = group.batch({name: 0}, path)
+                    yield found
 
     def _gather(self, names: Sequence[str], path: str) -> tuple[int, BlockBatch]:
         """Read an array of the first parts, and keep what else is expected of these."""

@@ -87,6 +87,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("--file", "--recipe", "--catalog", "--source-group", "--variable", "--drop-variable"),
         *("--variables",),
         *("--asset", "--scanner", "--sidecar", "--grids", "--since", "--settle", "--replaces"),
+        *("--codecs", "--source-version"),
         *("--rescan", "--rescan-changed", "--update"),
     ),
     "Combining": (

@@ -269,25 +269,26 @@ def using(node: Node) -> Iterator[None]:
                 " environment variable ZARR_ARRAY__RECTILINEAR_CHUNKS=True.",
                 path=node.path,
             ) from error
-        if type(error).__name__ == _NO_CODEC:
-            raise _missing_codec(node, str(error)) from error
+        if type(error).__name__ == _NO_CODEC and (missing := _missing_codec(node, str(error))):
+            raise missing from error
         reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise _unusable(node, reason) from error
 
 
-def _missing_codec(node: Node, reason: str) -> MissingPackageError:
+def _missing_codec(node: Node, reason: str) -> MissingPackageError | None:
+    """Return the error of a codec that a package has which we know; None for others."""
     from icevirt.model.codec_packages import package_of
 
     codec = next(iter(_QUOTED.findall(reason)), "")[:_LONGEST]
     package = package_of(codec)
+    if package is None:
+        return None
     return MissingPackageError(
         "the chunks of an array need a codec that is not installed",
-        do=f"Run `pip install {package}`, and start again."
-        if package
-        else "Install the package that has it, and start again.",
+        do=f"Run `pip install {package}`, and start again.",
         path=node.path,
         codec=codec,
-        missing=package or "",
+        missing=package,
     )
 
 

@@ -93,6 +93,13 @@ CALLS = {
         authorize_virtual_chunk_access=[f"{(site / 'in').as_uri()}/"],
         executor=executor,
     ),
+    "export": lambda site, executor: icevirt.export(
+        site / "repo",
+        site / "stac",
+        to="stac",
+        authorize_virtual_chunk_access=[f"{(site / 'in').as_uri()}/"],
+        executor=executor,
+    ),
     "withdraw": lambda site, executor: icevirt.withdraw(
         site / "in" / "day2.nc",
         site / "repo",

@@ -34,9 +34,9 @@ def test_a_manifest_is_read_once_for_the_log_and_lengths_are_gathered_once_a_gro
 ):
     count, folder = archive
     read, gathered = [], []
-    read_manifest, along_axes = Assets.read_manifest, CombinedVariable.along_axes
+    read_indices, along_axes = Assets.read_indices, CombinedVariable.along_axes
     monkeypatch.setattr(
-        Assets, "read_manifest", lambda assets, key: read.append(key) or read_manifest(assets, key)
+        Assets, "read_indices", lambda assets, key: read.append(key) or read_indices(assets, key)
     )
     monkeypatch.setattr(
         CombinedVariable,

@@ -126,7 +126,7 @@ def test_what_must_be_referenced_and_cannot_be_is_an_error_that_says_why(path):
             path, scan_options={"variable_policy": {"/odd": "reference", "*": "skip"}}
         )
     assert caught.value.facts["variable"] == "/odd"
-    assert caught.value.facts["cause"] == "lzf"
+    assert caught.value.facts["cause"].startswith("zarr has no codec of lzf")
 
 
 @pytest.mark.parametrize(

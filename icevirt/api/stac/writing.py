@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from icevirt.api.dataset.files_held import files_of_build
 from icevirt.api.dataset.records import newest_records
+from icevirt.api.events import Clock, long_running
 from icevirt.api.stac.collection import collection_of
 from icevirt.api.stac.items import items_of
 from icevirt.api.stac.space import space_of
@@ -25,11 +26,13 @@ from icevirt.api.stac.times import times_of
 from icevirt.archive.reports.relocation import ExportReport
 from icevirt.catalog.arrow_columns import text_column
 from icevirt.errors import AlreadyExistsError, IcevirtError, InvalidInputError
-from icevirt.execution.executor import describe_jobs
+from icevirt.execution.executor import describe_jobs, job_tags
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import executor_of
 from icevirt.model.snapshot import GroupNode
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import write_option, write_remedy
+from icevirt.repo import layout
 from icevirt.tasks.export.source_boxes import (
     SourceBoxesTask,
     find_source_boxes,
@@ -140,11 +143,18 @@ def _files(
 ) -> pa.Table:
     """Return a row for each file that references lead to, with its box along the dimensions."""
     manifests = [key for key, _ in _manifests(session, group)]
-    with executor_of(executor, work=0 if len(manifests) <= _FEW else None) as running:
+    storage, clock = opened.storage, Clock()
+    with (
+        long_running("export", clock),
+        job_tags(storage.url),
+        executor_of(executor, work=0 if len(manifests) <= _FEW else None) as running,
+    ):
+        seen = layout.snapshot(session.snapshot.id)
+        check_before_first(running, ClusterNeeds(read=((storage, seen),)))
         cut = -(-len(manifests) // (running.parallelism * _TASKS_PER_SLOT)) or 1
         tasks = [
             SourceBoxesTask(
-                repo=opened.storage,
+                repo=storage,
                 snapshot_id=session.snapshot_id,
                 manifests=tuple(manifests[at : at + cut]),
                 group=group,

@@ -308,7 +308,10 @@ def test_scanning_leaves_no_file_open(tmp_path):
 
 def test_the_entry_points_lead_to_the_scanners():
     names = [type(scanner).__name__ for scanner in registry.scanners()]
-    kinds = ["Dmrpp", "Grib", "Hdf5", "Kerchunk", "NetCDF3", "Virtualizarr", "Zarr"]
+    kinds = [
+        *("Dmrpp", "Grib", "Hdf5", "Icechunk", "Kerchunk", "NetCDF3"),
+        *("Tiff", "Virtualizarr", "Zarr"),
+    ]
     assert names == [f"{kind}Scanner" for kind in kinds]
     assert all(isinstance(scanner, Scanner) for scanner in registry.scanners())
 

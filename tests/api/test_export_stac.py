@@ -213,6 +213,15 @@ def test_swaths_have_the_box_of_their_points():
     assert space_of(ds).box([0, 0], [1, 2]) == (10.0, 1.0, 11.0, 2.0)
 
 
+def test_the_points_of_a_large_grid_are_not_multiplied():
+    """They would take 13 GB."""
+    lat, lon = np.linspace(-89, 89, 20_000), np.linspace(0, 300, 40_000)
+    ds = xr.Dataset(coords={"lat": ("lat", lat, NORTH), "lon": ("lon", lon, EAST)})
+    west, south, east, north = space_of(ds).box([0, 0], [20_000, 200])
+    assert (south, north, west) == (-89.0, 89.0, 0.0)
+    assert east == pytest.approx(lon[199])
+
+
 def test_without_latitudes_there_is_no_box_and_it_says_why():
     space = space_of(xr.Dataset({"v": ("x", [1, 2])}))
     assert space.box() is None

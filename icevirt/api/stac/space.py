@@ -47,11 +47,15 @@ class EarthSpace:
         x, y = self.x[part], self.y[part]
         if self.system is not None:
             x, y = _unproject(self.system, x, y)
-        good = np.isfinite(x) & np.isfinite(y)
-        if not good.any():
+        x, y = _once(x), _once(y)
+        known = np.isfinite(x), np.isfinite(y)
+        if x.shape == y.shape:
+            known = (known[0] & known[1],) * 2
+        x, y = x[known[0]], y[known[1]]
+        if not x.size or not y.size:
             return None
-        south, north = float(y[good].min()), float(y[good].max())
-        west, east = span_of_longitudes(x[good])
+        south, north = float(y.min()), float(y.max())
+        west, east = span_of_longitudes(x)
         return west, max(south, -90.0), east, min(north, 90.0)
 
 
@@ -61,7 +65,7 @@ def space_of(dataset: Dataset) -> EarthSpace:
     if latitude is not None and longitude is not None:
         if latitude.ndim == longitude.ndim == 1 and latitude.dims != longitude.dims:
             dims = (str(latitude.dims[0]), str(longitude.dims[0]))
-            y, x = np.meshgrid(_numbers(latitude), _numbers(longitude), indexing="ij")
+            y, x = np.meshgrid(_numbers(latitude), _numbers(longitude), indexing="ij", copy=False)
             return EarthSpace(dimensions=dims, x=x, y=y)
         if latitude.dims == longitude.dims:
             both = tuple(map(str, latitude.dims))
@@ -85,7 +89,7 @@ def _projected(dataset: Dataset) -> EarthSpace:
         return EarthSpace(note=f"pyproj does not know its grid mapping {mapping.name}: {error}")
     code = system.to_epsg()
     factor = _height_of(mapping) if system.to_cf().get("grid_mapping_name") == _SEEN else 1.0
-    yy, xx = np.meshgrid(_numbers(y) * factor, _numbers(x) * factor, indexing="ij")
+    yy, xx = np.meshgrid(_numbers(y) * factor, _numbers(x) * factor, indexing="ij", copy=False)
     return EarthSpace(
         dimensions=(str(y.dims[0]), str(x.dims[0])),
         x=xx,
@@ -161,6 +165,11 @@ def _find(
 def _numbers(values: DataArray) -> NDArray[np.float64]:
     found: NDArray[np.float64] = np.asarray(values.values, np.float64)
     return found
+
+
+def _once(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return values without the axes along which they are repeated, as those of a grid are."""
+    return values[tuple(slice(None) if step else slice(0, 1) for step in values.strides)]
 
 
 def _unproject(

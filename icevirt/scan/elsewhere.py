@@ -124,7 +124,8 @@ class Elsewhere:
 
         Args:
             urls: The locations.
-            known: Prefixes of which one is proposed where a location below it is refused.
+            known: Prefixes of which one is proposed where a location below it is refused, but for
+                a whole disk: what was scanned chose them.
 
         Raises:
             UnsupportedError: One is not allowed.
@@ -135,7 +136,11 @@ class Elsewhere:
             inside |= urls.begin_with(prefix.encode())
         if not inside.all():
             url = urls[int(np.argmin(inside))]
-            self._check(url, url, next((p for p in known if url.startswith(p)), ""))
+            self._check(
+                url,
+                url,
+                next((p for p in known if url.startswith(p) and p.rstrip("/") != "file:"), ""),
+            )
         local = urls.begin_with(_FILE.encode())
         for url in urls[np.flatnonzero(local)]:  # each may be a symbolic link
             self._file(local_path(url))

@@ -128,6 +128,15 @@ def test_of_many_locations_those_that_may_lead_elsewhere_are_looked_at(name, mon
         assert len(looked) == 10
 
 
+@pytest.mark.parametrize(
+    ("known", "proposed"), [("file:///data/", "file:///data/"), ("file:///", "file:///data/in/")]
+)
+def test_the_whole_disk_is_never_proposed(known, proposed):
+    with Elsewhere(Far(), ()) as elsewhere, pytest.raises(UnsupportedError) as error:
+        elsewhere.refuse_outside(Strings.of(["file:///data/in/x"]), [known])
+    assert f"[{proposed!r}]" in str(error.value)
+
+
 def test_values_of_a_file_that_changed_since_are_not_taken(virtual, tmp_path):
     os.utime(tmp_path / "a/m.zarr/t/c/0/0/0", (1, 1))
     options = {"allow_references_to": [str(tmp_path / "a")], "variables": ["t"]}

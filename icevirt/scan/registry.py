@@ -50,6 +50,7 @@ _LONG_HEAD = 1024 * 1024  # and where none knows those: HDF5 may begin behind a 
 _NAMES = "Name one that is installed, or a class as package.module:Class."
 
 
+@cache
 def scanners() -> tuple[Scanner, ...]:
     """Return the installed scanners that load, in order of their names.
 
@@ -58,7 +59,6 @@ def scanners() -> tuple[Scanner, ...]:
     return _load_each()[0]
 
 
-@cache
 def _load_each() -> tuple[tuple[Scanner, ...], tuple[EntryPoint, ...]]:
     """Return the scanners, and which of them an ImportError kept back."""
     loaded, lacking = [], []

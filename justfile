@@ -163,7 +163,7 @@ random-forks count="2000":
 keeping examples="200":
     ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/api/test_keeping_model.py
 
-# Build 3,000 random archives, run all that refusals propose, and compare with xarray and what they hold (the tests do 100)
+# Build 3,000 random archives, run all that refusals propose, and compare with xarray and what they hold (the tests do 60)
 random-archives count="3000":
     ICEVIRT_ARCHIVES={{count}} uv run pytest -n 0 --timeout 0 tests/archives/test_random_archives.py
 
@@ -191,7 +191,7 @@ update-kills count="60":
 living-year:
     ICEVIRT_LIVING_STEPS=200 uv run pytest --tier all -n 0 --timeout 0 -o faulthandler_timeout=0 tests/living/test_year.py
 
-# Let 100 archives live, move and go back in history for 40 steps each (the tests do 4 for 12)
+# Let 100 archives live, move and go back in history for 40 steps each (the tests do 3 for 12)
 living-histories count="100":
     ICEVIRT_HISTORIES={{count}} ICEVIRT_HISTORY_STEPS=40 uv run pytest --tier all -n 0 --timeout 0 -o faulthandler_timeout=0 tests/living/test_histories.py
 

@@ -22,7 +22,7 @@ from archives.random_files import files_of
 from archives.random_proposals import Proposal, complaint_of, read_held, read_kept
 from archives.random_truth import read, truth
 
-COUNT = int(os.environ.get("ICEVIRT_ARCHIVES", "100"))
+COUNT = int(os.environ.get("ICEVIRT_ARCHIVES", "60"))
 
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]  # xarray warns of odd files
 

@@ -12,7 +12,7 @@ from long_forms import cases
 
 pytestmark = [pytest.mark.usefixtures("in_process"), pytest.mark.ci]
 
-SEEDS = int(os.environ.get("ICEVIRT_HISTORIES", "4"))
+SEEDS = int(os.environ.get("ICEVIRT_HISTORIES", "3"))
 STEPS = int(os.environ.get("ICEVIRT_HISTORY_STEPS", "12"))
 
 PROGRAMS = {

@@ -7,25 +7,12 @@ from collections import Counter
 import pytest
 
 import icevirt
-from builds.support import assert_same_dataset, expected_dataset, opened, write_day, write_days
+from builds.support import assert_same_dataset, expected_dataset, opened, write_day
 from icevirt.api import update as updates
 from icevirt.errors import InvalidInputError
 from icevirt.storage.local import LocalStorage
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
-
-
-@pytest.fixture
-def archive(tmp_path):
-    write_days(tmp_path / "archive", 2)
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def repo(archive, tmp_path):
-    made = str(tmp_path / "repo")
-    icevirt.append(str(archive), made, concat_dim="time")
-    return made
 
 
 def assert_as_archive(repo, archive):

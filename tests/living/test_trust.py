@@ -12,26 +12,12 @@ import icevirt
 from builds.support import (
     opened,
     write_day,
-    write_days,
 )
 from icevirt import errors
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.repo import kept_objects
 
 pytestmark = pytest.mark.usefixtures("in_process")
-
-
-@pytest.fixture
-def archive(tmp_path):
-    write_days(tmp_path / "archive", 2)
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def repo(archive, tmp_path):
-    made = str(tmp_path / "repo")
-    icevirt.append(str(archive), made, concat_dim="time")
-    return made
 
 
 # -- whom to trust -------------------------------------------------------------------------------

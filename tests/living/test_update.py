@@ -20,7 +20,6 @@ from builds.support import (
     official,
     opened,
     write_day,
-    write_days,
 )
 from icevirt import errors
 from icevirt.api.dataset import flat, trial, update_change
@@ -33,19 +32,6 @@ from icevirt.storage.local import LocalStorage
 from icevirt.tasks.scan import run_scan
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
-
-
-@pytest.fixture
-def archive(tmp_path):
-    write_days(tmp_path / "archive", 2)
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def repo(archive, tmp_path):
-    made = str(tmp_path / "repo")
-    icevirt.append(str(archive), made, concat_dim="time")
-    return made
 
 
 def tip(repo):

@@ -273,7 +273,7 @@ class IcevirtDataStore(AbstractDataStore):
     def _find_finer_names(self, arrays: list[ArrayNode]) -> dict[str, str]:
         """Return what the variables of coarser copies call their dimensions, by the copies' names.
 
-        Whoever opens a level reads it with what was written for the dataset.
+        A level is read with what was written for the dataset.
         """
         found: dict[str, str] = {}
         for copy, fine in self._find_finer(arrays):
@@ -343,7 +343,8 @@ class IcevirtDataStore(AbstractDataStore):
         """Refuse to show a coarser copy whose variable others changed, or may have changed.
 
         Raises:
-            InvalidInputError: It was left behind, or no commit that is left tells.
+            InvalidInputError: The level is older than its variable, or the history that would
+                show its age has expired.
         """
         from icevirt.model.twins import find_finer, is_in_step, was_marked
 

@@ -168,7 +168,7 @@ def _numbers(values: DataArray) -> NDArray[np.float64]:
 
 
 def _once(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return values without the axes along which they are repeated, as those of a grid are."""
+    """Drop the axes along which values only repeat, as coordinates of a grid do."""
     return values[tuple(slice(None) if step else slice(0, 1) for step in values.strides)]
 
 

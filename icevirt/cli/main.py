@@ -82,6 +82,16 @@ def _log_to_stderr() -> None:
 _ENDED = {130: "interrupted", 143: "terminated"}  # statuses of programs that signals ended
 
 
+_UPDATES_TAKE_NO_SOURCES = (
+    ". An update lists the sources again that the build recorded, and takes what is new there. "
+    "Files elsewhere: icevirt append 'DIRECTORY/*.nc' REPO."
+)
+
+
+def _command_of(error: Exception) -> str | None:
+    return getattr(getattr(error, "ctx", None), "info_name", None)
+
+
 @contextmanager
 def _repeating_no_secret() -> Iterator[None]:
     try:
@@ -90,6 +100,8 @@ def _repeating_no_secret() -> Iterator[None]:
         if isinstance(words := getattr(error, "message", None), str):
             if getattr(error, "option_name", None) == "--progress":
                 words = "No such option here: write it before the command, icevirt --progress json"
+            if "unexpected extra argument" in words and _command_of(error) == "update":
+                words += _UPDATES_TAKE_NO_SOURCES
             words = words.replace("Value error, ", "")
             error.message = escape_lines(without_secrets(words))  # type: ignore[attr-defined]
             if json_is_asked():

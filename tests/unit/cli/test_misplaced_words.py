@@ -21,6 +21,10 @@ GROUPS = {
         ["build"],
         "Missing arguments 'SOURCES' and 'REPO'. Name files and a repository, like",
     ),
+    "files of an update": (
+        ["update", "repo", "d/*.nc"],
+        "Files elsewhere: icevirt append 'DIRECTORY/*.nc' REPO.",
+    ),
     "no length of a chunk": (
         ["materialize", "repo", "tas", "--chunks", "time=5,lat"],
         "write it as DIM=LENGTH, like time=365 or time=365,lat=30",

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import batched, chain, groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Never
 
 import numpy as np
@@ -125,18 +127,26 @@ def _below(part: _Rows | _StoreFolder, top: str) -> Iterator[_Rows]:
 
 
 def _entries(folder: _StoreFolder, top: str) -> Iterator[_Rows | _StoreFolder]:
-    """Yield the files of a folder and the folders in it, by name."""
+    """Yield the files of a folder and the folders in it, by name.
+
+    The folder stays open, so that the system is asked for a name alone: it walks no path.
+    """
     prefix = folder.prefix
-    for is_folder, run in groupby(_scan(folder.path, top), key=_is_folder):
-        if is_folder:
-            yield from (_StoreFolder(each.path, f"{prefix}{each.name}/") for each in run)
-            continue
-        for page in batched(run, _PAGE):
-            try:
-                statuses = [entry.stat(follow_symlinks=False) for entry in page]
-            except FileNotFoundError as error:
-                raise written_meanwhile(str(error.filename), "an object is gone") from error
-            yield [f"{prefix}{entry.name}" for entry in page], statuses
+    with _open(folder.path, top) as opened:
+        entries = _scan(opened, folder.path)
+        is_flat = not any(map(_is_folder, entries))  # as most are
+        for is_folder, run in [(False, entries)] if is_flat else groupby(entries, key=_is_folder):
+            if is_folder:
+                for name in map(_name_of, run):
+                    yield _StoreFolder(f"{folder.path}/{name}", f"{prefix}{name}/")
+                continue
+            for page in batched(run, _PAGE):
+                try:
+                    statuses = [entry.stat(follow_symlinks=False) for entry in page]
+                except FileNotFoundError as error:
+                    gone = f"{folder.path}/{error.filename}"
+                    raise written_meanwhile(gone, "an object is gone") from error
+                yield [prefix + entry.name for entry in page], statuses
 
 
 def _pages(found: Iterator[_Rows], top: str) -> Iterator[StoreObjects]:
@@ -152,21 +162,37 @@ def _pages(found: Iterator[_Rows], top: str) -> Iterator[StoreObjects]:
         yield _page(names, statuses, top)
 
 
-def _scan(folder: str, top: str) -> list[os.DirEntry[str]]:
+@contextmanager
+def _open(folder: str, top: str) -> Iterator[int]:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=_name_of)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW * (folder != top))
     except (FileNotFoundError, NotADirectoryError) as error:
         if folder != top:
             raise written_meanwhile(folder, "a folder is gone") from error
         raise NotFoundError("no such store", do="Check the path.", source=folder) from error
     except OSError as error:
-        raise StorageError(
-            "a store cannot be listed",
-            do="Check its permissions.",
-            path=folder,
-            cause=error.strerror,
-        ) from error
+        raise _unlisted(folder, error) from error
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _scan(opened: int, folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(opened) as entries:
+            return sorted(entries, key=_name_of)
+    except OSError as error:
+        raise _unlisted(folder, error) from error
+
+
+def _unlisted(folder: str, error: OSError) -> StorageError:
+    return StorageError(
+        "a store cannot be listed",
+        do="Check its permissions.",
+        path=folder,
+        cause=error.strerror,
+    )
 
 
 _name_of = attrgetter("name")
@@ -178,10 +204,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _page(names: list[str], statuses: list[os.stat_result], top: str) -> StoreObjects:
     count = len(names)
-    modes = np.fromiter((status.st_mode for status in statuses), np.uint32, count)
+    modes = np.fromiter(map(attrgetter("st_mode"), statuses), np.uint32, count)
     if len(links := np.flatnonzero(modes & _FORMAT == stat.S_IFLNK)):
         _refuse_link(os.path.join(top, names[int(links[0])]))
-    times = np.fromiter((status.st_mtime_ns for status in statuses), np.int64, count)
+    times = np.fromiter(map(attrgetter("st_mtime_ns"), statuses), np.int64, count)
     if int(times.max(initial=0)) >= (END_SECOND - 1) * _SECOND:
         raise StorageError(
             "the modification time of an object cannot be stored: it is of 2106 or later",
@@ -196,7 +222,7 @@ def _page(names: list[str], statuses: list[os.stat_result], top: str) -> StoreOb
         raise
     return StoreObjects(
         keys=keys,
-        sizes=np.fromiter((status.st_size for status in statuses), np.int64, count),
+        sizes=np.fromiter(map(attrgetter("st_size"), statuses), np.int64, count),
         etags=Strings.empty(count),
         times=np.maximum(times, 1),
     )
@@ -236,22 +262,27 @@ def _begin(bucket: Bucket, folder: str, top: str) -> list[StoreObjects | str]:
     begin, is_all = _flat(bucket, folder, top, most=_FEW)
     if is_all:
         return [begin]
-
-    def level(store: Any) -> Any:
-        return obstore().list_with_delimiter(store, prefix=folder or None)
-
-    found = on_store(bucket, bucket.address._replace(key=folder).url, level)
-    branches = sorted(each.rstrip("/") for each in found["common_prefixes"])
+    found, branches = list[StoreObjects | str](), [folder]
+    while len(branches) == 1:  # below the only one is as much
+        folder = branches[0]
+        level = on_store(
+            bucket,
+            bucket.address._replace(key=folder).url,
+            lambda store: obstore().list_with_delimiter(store, prefix=folder or None),  # noqa: B023
+        )
+        branches = sorted(each.rstrip("/") for each in level["common_prefixes"])
+        found.append(_columns(bucket, sorted(level["objects"], key=itemgetter("path")), top))
     if len(branches) > _MOST and len(begin) < _PAGE_OF_BUCKET * _count_names(begin, folder, top):
-        return [_flat(bucket, folder, top)[0]]  # fewer requests than one for each branch
-    own = _columns(bucket, sorted(found["objects"], key=lambda each: each["path"]), top)
-    return [own, *branches]
+        # fewer requests than one for each branch
+        return [*found[:-1], _flat(bucket, folder, top)[0]]
+    return [*found, *branches]
 
 
 def _count_names(objects: StoreObjects, folder: str, top: str) -> int:
     """Return how many names in a folder some objects lie below."""
-    cut = len(f"{folder}/") - (len(f"{top}/") if top else 0) if folder else 0
-    return len({key[cut:].partition("/")[0] for key in objects.keys})
+    below = f"{folder}/".removeprefix(f"{top}/" if top else "") if folder else ""
+    cut = len(below)
+    return len({key[cut:].partition("/")[0] for key in objects.keys if key.startswith(below)})
 
 
 def _flat(
@@ -272,24 +303,23 @@ def _flat(
 
 
 def _columns(bucket: Bucket, page: Sequence[Mapping[str, Any]], top: str) -> StoreObjects:
-    cut = len(f"{top}/") if top else 0
+    count, cut = len(page), len(f"{top}/") if top else 0
     keys = [each["path"][cut:] for each in page]
-    etags = [each["e_tag"] or "" for each in page]
-    times = [int(each["last_modified"].timestamp()) * _SECOND for each in page]
-    if weak := [
-        key
-        for key, etag, time in zip(keys, etags, times, strict=True)
-        if not time and (not etag or is_weak(etag))
-    ]:
+    tags = [each["e_tag"] or "" for each in page]
+    etags = Strings.of(["" if is_weak(tag) else tag for tag in tags])
+    seconds = map(datetime.timestamp, map(itemgetter("last_modified"), page))
+    times = np.fromiter(seconds, np.float64, count).astype(np.int64) * _SECOND
+    unknown = (times == 0) & (etags.lengths == 0)
+    if unknown.any():
         raise ScanError(
             "the server sends neither a strong etag nor a modification time, so changes of the "
             "store would go unnoticed",
             do="Copy it to a server that does, or to local disk.",
-            file=bucket.address._replace(key=f"{top}/{weak[0]}").url,
+            file=bucket.address._replace(key=f"{top}/{keys[int(np.argmax(unknown))]}").url,
         )
     return StoreObjects(
         keys=Strings.of(keys),
-        sizes=np.array([each["size"] for each in page], np.int64),
-        etags=Strings.of(["" if is_weak(etag) else etag for etag in etags]),
-        times=np.array(times, np.int64),
+        sizes=np.fromiter(map(itemgetter("size"), page), np.int64, count),
+        etags=etags,
+        times=times,
     )

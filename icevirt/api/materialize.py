@@ -45,6 +45,7 @@ from icevirt.model.snapshot import (
     document_of,
 )
 from icevirt.planning.levels import Level, plan_level
+from icevirt.planning.reader_support import can_encode
 from icevirt.planning.schedule.twin_estimate import cost_of_layout, edges_of, steps_of
 from icevirt.planning.stored_form import StoredForm, json_of_form, refuse_misfit
 from icevirt.planning.twins import is_twin, rewritten_bytes
@@ -102,7 +103,8 @@ def materialize(
             theirs. Only for whole variables.
         where: A region, by labels of coordinates: ``{"time": "2024"}``,
             ``{"time": slice("2020", "2024"), "y": slice(10, 20)}``. It is extended to whole chunks.
-        codec: "zstd" instead of the array's codecs. Only for whole variables.
+        codec: "zstd" instead of the array's codecs; by default where chunks get another shape and
+            those cannot encode them, as of GRIB and images. Only for whole variables.
         beside: Store a second array in the other chunks, NAME_twin, and leave the variable as it
             is. Appends and updates keep both in step, and the engine reads for each selection the
             one that costs less.
@@ -420,7 +422,7 @@ def form_of(
     Args:
         node: The variable.
         chunks: New lengths of chunks, by dimension.
-        codec: The new codec.
+        codec: The new codec; None: as they are, and zstd where these cannot encode.
         before: The form in which it is stored already.
 
     Raises:
@@ -435,12 +437,13 @@ def form_of(
         )
     if not chunks and codec is None:
         return before
+    document = document_of(node)
     form = replace(
         before,
         chunk_shape=_edges(node, chunks or {}),
-        codec="zstd" if codec else before.codec,
+        codec=before.codec if codec is None and can_encode(document) else "zstd",
     )
-    refuse_misfit(form, node.path, document_of(node))
+    refuse_misfit(form, node.path, document)
     return form
 
 

@@ -116,6 +116,14 @@ def readers_of_document(metadata: Mapping[str, Any]) -> Readers:
     )
 
 
+def can_encode(metadata: Mapping[str, Any]) -> bool:
+    """Whether the codecs of a zarr.json can encode other chunks, to the same values.
+
+    That of GRIB has no encoder, and those of images may lose something.
+    """
+    return all(package_of(codec) in (None, "pcodec") for codec in _all(metadata["codecs"]))
+
+
 def readers_of_schema(text: str) -> Readers:
     """Return who decodes arrays of a catalog, from the JSON of `ArraySchema`."""
     schema = json.loads(text)

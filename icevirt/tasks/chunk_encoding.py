@@ -201,7 +201,7 @@ class ChunkEncoder:
             store = _write(document, chunk, (0,) * chunk.ndim)
             again = np.asarray(_open(store)[...])
         except (RuntimeError, NotImplementedError, TypeError) as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(str(error) or "they decode only") from error
         if again.dtype != chunk.dtype or again.tobytes() != chunk.tobytes():
             raise ValueError("they are lossy")
         (encoded,) = _chunks_in(store).values()

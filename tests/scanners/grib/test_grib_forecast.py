@@ -1,9 +1,11 @@
 """Files of a forecast become one cube, whose names, coordinates and values are cfgrib's."""
 
+import shutil
 from datetime import datetime
 from itertools import product
 
 import gribberish
+import icechunk
 import numpy as np
 import pytest
 import xarray as xr
@@ -80,6 +82,20 @@ def test_steps_without_a_message_read_as_missing(opened):
     assert np.isnan(opened.tp.isel(step=0)).all()
     assert not np.isnan(opened.tp.isel(step=[1, 2])).any()
     assert opened.tp.attrs["time_window"] == "from time to valid_time"
+
+
+def test_other_chunks_of_a_message_are_stored_by_a_codec_that_has_an_encoder(
+    forecast, opened, tmp_path
+):
+    repo = str(shutil.copytree(forecast / "repo", tmp_path / "repo"))
+    icevirt.materialize(
+        repo, "t", beside=True, chunks={"time": 2, "step": 3}, executor="in-process",
+        authorize_virtual_chunk_access=[f"file://{forecast}/"],
+    )  # fmt: skip
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(repo))
+    twin = zarr.open_group(theirs.readonly_session("main").store, mode="r")["t_twin"]
+    assert twin.chunks[:2] == (2, 3)
+    np.testing.assert_array_equal(twin[...], opened.t.values)
 
 
 @pytest.mark.ci

@@ -441,7 +441,7 @@ def form_of(
     form = replace(
         before,
         chunk_shape=_edges(node, chunks or {}),
-        codec=before.codec if codec is None and can_encode(document) else "zstd",
+        codec=before.codec if codec is None and can_encode(document["codecs"]) else "zstd",
     )
     refuse_misfit(form, node.path, document)
     return form

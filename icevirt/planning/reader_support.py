@@ -116,12 +116,12 @@ def readers_of_document(metadata: Mapping[str, Any]) -> Readers:
     )
 
 
-def can_encode(metadata: Mapping[str, Any]) -> bool:
-    """Whether the codecs of a zarr.json can encode other chunks, to the same values.
+def can_encode(codecs: Iterable[JSON]) -> bool:
+    """Whether codecs, as zarr.json spells them, can encode other chunks, to the same values.
 
     That of GRIB has no encoder, and those of images may lose something.
     """
-    return all(package_of(codec) in (None, "pcodec") for codec in _all(metadata["codecs"]))
+    return all(package_of(codec) in (None, "pcodec") for codec in _all(codecs))
 
 
 def readers_of_schema(text: str) -> Readers:

@@ -151,7 +151,10 @@ _SHAPELESS = frozenset(
         "vlen-bytes",
         "gribberish",
         "imagecodecs_floatpred",
+        "imagecodecs_lerc",
         "imagecodecs_packints",
+        "numcodecs.pcodec",
+        "numcodecs.zfpy",
     )
 )
 """Codecs that give what they decode the shape of the chunk, whatever axes of length one that has.
@@ -159,6 +162,19 @@ _SHAPELESS = frozenset(
 Of gribberish and imagecodecs tests hold that against ecCodes and rasterio, in icevirt and in the
 official client.
 """
+_FLAT = frozenset(
+    (
+        "cast_value",
+        "numcodecs.astype",
+        "numcodecs.bitround",
+        "numcodecs.delta",
+        "numcodecs.fixedscaleoffset",
+        "numcodecs.packbits",
+        "numcodecs.quantize",
+        "scale_offset",
+    )
+)
+"""Codecs that take values one by one, or one after the other in the order of C."""
 _FROM_THE_END = ("imagecodecs_delta", "imagecodecs_floatpred")  # may count axes so
 
 
@@ -182,10 +198,14 @@ def _move_axes(codecs: tuple[JSON, ...], more: int, path: str) -> Iterator[JSON]
         if name in _SHAPELESS:
             yield from codecs[at:]
             return
+        if name == "sharding_indexed":
+            yield _move_axes_in_shards(codec, more, path)
+            yield from codecs[at + 1 :]
+            return
         if name == "transpose":
             order = [*range(more), *(each + more for each in settings["order"])]
             yield {"name": name, "configuration": {"order": order}}
-        elif name in _FROM_THE_END:
+        elif name in _FLAT or name in _FROM_THE_END:
             yield codec
         else:
             break
@@ -194,6 +214,15 @@ def _move_axes(codecs: tuple[JSON, ...], more: int, path: str) -> Iterator[JSON]
         fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
         variable=path,
     )
+
+
+def _move_axes_in_shards(codec: JSON, more: int, path: str) -> JSON:
+    """Return the codec of shards; the index gets axes of length one, too, so its bytes stay."""
+    settings = dict(_settings_of(codec))
+    settings["chunk_shape"] = [*[1] * more, *settings["chunk_shape"]]
+    for each in {"codecs", "index_codecs"} & {*settings}:
+        settings[each] = [*_move_axes(tuple(settings[each]), more, path)]
+    return {"name": name_of(codec), "configuration": settings}
 
 
 def _settings_of(codec: JSON) -> Mapping[str, Any]:

@@ -40,6 +40,7 @@ from icevirt.planning.partial.storage_cost import (
     remedy,
     signature,
 )
+from icevirt.planning.reader_support import can_encode
 from icevirt.planning.remedies import leave_out
 from icevirt.remedy_notation import write_option, write_remedy
 
@@ -303,6 +304,8 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
         name = codec.get("name") if isinstance(codec, Mapping) else codec
         if name in _LOSSY:
             cause = f"its codec {name} is lossy"
+        elif not can_encode([codec]):
+            cause = f"nothing encodes with its codec {name}"
     if cause is not None and found.hybrid.chunks:
         raise CombineError(
             f"chunks of variable {path} cannot be stored, because {cause}: {found.hybrid.why}",

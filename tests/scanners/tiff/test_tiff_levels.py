@@ -57,6 +57,28 @@ def test_overviews_are_groups_that_the_root_lists_by_the_convention(stack):
     np.testing.assert_array_equal(root[coarse["asset"]][...], read(folder, 0))
 
 
+@pytest.mark.parametrize(
+    "how", [{"interleave": "pixel"}, {"interleave": "band"}, {"compress": "lerc_zstd"}]
+)
+def test_images_of_lerc_are_stacked(how, tmp_path):
+    for day in (1, 2):
+        data = values("int16", (2, 40, 50), seed=day)
+        by_gdal(
+            tmp_path / f"s_2024010{day}.tif",
+            data,
+            **{"compress": "lerc", "tiled": True, "blockxsize": 16, "blockysize": 32} | how,
+        )
+    icevirt.build(
+        str(tmp_path / "*.tif"), tmp_path / "repo", combine_options=LABELS, executor="in-process"
+    )
+    array = zarr.open_group(official(tmp_path / "repo").readonly_session("main").store, mode="r")[
+        "band_data"
+    ]
+    np.testing.assert_array_equal(array[...], read(tmp_path))
+    with xr.open_dataset(tmp_path / "repo", engine="icevirt", mask_and_scale=False) as found:
+        np.testing.assert_array_equal(found["band_data"], read(tmp_path))
+
+
 def test_an_overview_that_is_opened_alone_has_the_dimensions_of_the_image(stack):
     folder, _ = stack
     sizes = {"time": 2, "band": 2, "y": 150, "x": 100}

@@ -7,11 +7,23 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+import zarr.codecs.numcodecs
 
 import icevirt
+from builds.support import official
 from icevirt.errors import CombineError, StaleReferenceError
 from icevirt.objects.store_listings import list_store
 from scanners.zarr.zarr_stores import write_month
+
+FILTERS = {
+    "none": (),
+    "transposed": [zarr.codecs.TransposeCodec(order=(1, 0))],
+    "transposed differences": [
+        zarr.codecs.TransposeCodec(order=(1, 0)), zarr.codecs.numcodecs.Delta(dtype="<f4"),
+    ],
+    "scaled": [zarr.codecs.numcodecs.FixedScaleOffset(offset=0, scale=8, dtype="<f4", astype="<i2")],
+    "rounded": [zarr.codecs.numcodecs.BitRound(keepbits=9)],
+}  # fmt: skip
 
 
 def expected(folder, numbers):
@@ -153,3 +165,21 @@ def test_a_folder_of_many_folders_is_listed_in_the_order_of_names(tmp_path):
     assert found.times.tolist() == [
         (tmp_path / "s.zarr" / key).stat().st_mtime_ns for key in found.keys
     ]
+
+
+@pytest.mark.parametrize("index_location", ["start", "end"])
+@pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
+def test_shards_take_the_new_dimension_of_a_stack(index_location, filters, tmp_path):
+    values = np.random.default_rng(1).integers(-64, 64, (2, 13, 9)).astype("f4") / 8
+    for number in (0, 1):
+        root = zarr.open_group(tmp_path / f"m{number}.zarr", mode="w")
+        array = root.create_array(
+            "t", shape=(13, 9), chunks=(2, 3), dtype="f4", dimension_names=["y", "x"],
+            shards={"shape": (6, 6), "index_location": index_location}, filters=filters,
+        )  # fmt: skip
+        array[...] = values[number]
+    how = {"combine_options": {"labels": "m{member:d}.zarr"}, "executor": "in-process"}
+    icevirt.build(f"{tmp_path}/*.zarr", tmp_path / "repo", **how)
+    theirs = official(tmp_path / "repo").readonly_session("main").store
+    np.testing.assert_array_equal(zarr.open_group(theirs, mode="r")["t"][...], values)
+    np.testing.assert_array_equal(found(tmp_path / "repo").t, values)

@@ -184,6 +184,21 @@ class ChunkTable:
         source: NDArray[np.integer] | None = None,
     ) -> ChunkTable:
         """Make a table of virtual references in any order; ``source`` defaults to location 0."""
+        return cls.in_order(
+            index=index, offset=offset, length=length, locations=locations, source=source
+        ).sort()
+
+    @classmethod
+    def in_order(
+        cls,
+        *,
+        index: NDArray[np.integer],
+        offset: NDArray[np.integer],
+        length: NDArray[np.integer],
+        locations: Locations,
+        source: NDArray[np.integer] | None = None,
+    ) -> ChunkTable:
+        """Make a table of virtual references as they come: ordered, or to be cut into `part`."""
         n = len(index)
         return cls(
             index=np.ascontiguousarray(index, np.uint32),
@@ -192,7 +207,7 @@ class ChunkTable:
             offset=offset.astype(np.uint64),
             length=length.astype(np.uint64),
             locations=locations,
-        ).sort()
+        )
 
     @classmethod
     def of_inline(cls, *, index: NDArray[np.integer], chunks: Sequence[bytes]) -> ChunkTable:
@@ -316,6 +331,28 @@ class ChunkTable:
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> ChunkTable:
         """Return the given rows (or those where a mask is true); shared columns stay whole."""
         return replace(self, index=self.index[rows], **{n: getattr(self, n)[rows] for n in _ROWS})
+
+    def part(self, low: int, high: int) -> ChunkTable:
+        """Return the virtual rows from one up to another, which share their columns with these.
+
+        Locations are those from the first that they use up to the last.
+        """
+        if (low, high) == (0, len(self)):
+            return self
+        source, locations = self.source[low:high], self.locations
+        if low == high:
+            locations = Locations.none()
+        elif len(locations) > 1:
+            first, last = int(np.minimum.reduce(source)), int(np.maximum.reduce(source))
+            source, locations = source - np.uint32(first), locations.part(first, last + 1)
+        return ChunkTable(
+            index=self.index[low:high],
+            kind=self.kind[low:high],
+            source=source,
+            offset=self.offset[low:high],
+            length=self.length[low:high],
+            locations=locations,
+        )
 
     def reindex(self, index: NDArray[np.integer]) -> ChunkTable:
         """Return the same references, each row at another index; their order is kept."""

@@ -161,8 +161,8 @@ class StoreSource(OpenedSource):
         )
 
     def references(self, index: NDArray[np.int64], rows: NDArray[np.integer]) -> ChunkTable:
-        """Return references to whole objects."""
-        return ChunkTable.virtual(
+        """Return references to whole objects, in their order."""
+        return ChunkTable.in_order(
             index=index,
             offset=np.zeros(len(rows), np.int64),
             length=self.objects.sizes[rows],

@@ -194,7 +194,7 @@ class StoreByteSource(ByteSource, Protocol):
         """The name of the document at its root."""
 
     def references(self, index: NDArray[np.int64], rows: NDArray[np.integer]) -> ChunkTable:
-        """Return references to objects, which are the chunks of these indices, (n, ndim)."""
+        """Return references to objects, in their order: chunks of these indices, (n, ndim)."""
 
     def read_objects(self, rows: Sequence[int]) -> list[bytes]:
         """Return the bytes of some objects, those of servers read side by side.

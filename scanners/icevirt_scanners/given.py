@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -39,18 +40,25 @@ _CHECKSUMS = frozenset(
 _CHECKSUM = 4  # bytes, of each
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GivenArray:
     """An array as the metadata of another tool describes it."""
 
     scanned: ScannedArray  # without references
     dtype: np.dtype[Any]
 
-    @property
+    @cached_property
     def grid(self) -> tuple[int, ...]:
         """Number of chunks along each axis."""
         edges = zip(self.scanned.shape, self.scanned.chunk_shape, strict=True)
         return tuple(-(-length // edge) for length, edge in edges)
+
+    @cached_property
+    def chunk_size(self) -> int | None:
+        """Encoded bytes of each chunk, None where they vary."""
+        if self.dtype.hasobject:
+            return None
+        return _size_of_chunks(self.scanned, self.dtype.itemsize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +142,7 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
         if beyond.any():
             chunk = index[int(np.argmax(beyond))].tolist()
             raise damage_error(url, variable=path, cause="a chunk outside the array", chunk=chunk)
-    expected = None
-    if not given.dtype.hasobject:
-        expected = size_of_chunks(given.scanned, given.dtype.itemsize)
+    expected = given.chunk_size
     for held in (length, np.array([len(body) for body in columns.inline], np.int64)):
         wrong = held == 0 if expected is None else held != expected
         if wrong.any():
@@ -164,7 +170,7 @@ def _table(given: GivenArray, columns: ReferenceColumns, targets: Targets, url: 
         raise damage_error(url, variable=path, cause=str(error)) from error
 
 
-def size_of_chunks(array: ScannedArray, itemsize: int) -> int | None:
+def _size_of_chunks(array: ScannedArray, itemsize: int) -> int | None:
     """Return the encoded bytes of each chunk of an array, None where a codec makes that vary.
 
     Chunks at the edge of an array are as large as all others.

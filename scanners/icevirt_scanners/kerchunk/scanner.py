@@ -118,7 +118,7 @@ def _add(node: Described, name: str, document: dict[str, Any]) -> None:
             node.attributes = document
         case "zarr.json":
             node.v3 = True
-            node.attributes = dict(document.get("attributes") or {})
+            node.attributes = document.get("attributes") or {}
             if document.get("node_type") == "array":
                 node.array = document
         case _:  # .zgroup says only that there is a group

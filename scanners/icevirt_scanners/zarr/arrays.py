@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import lt
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,11 @@ from icevirt.model.attributes import FILL
 from icevirt.model.zarr_v2 import NoEquivalentError
 from icevirt.remedy_notation import Remedy, write_code, write_option, write_remedy
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.given import GivenArray, size_of_chunks, with_facts
+from icevirt_scanners.given import GivenArray, with_facts
 from icevirt_scanners.kerchunk.scanner import Described, array_v2, regular_array
-from icevirt_scanners.zarr.chunk_batches import ChunkBatches, ChunkRows
+from icevirt_scanners.zarr.chunk_batches import LAST_CHUNK, ChunkBatches, ChunkRows
 from icevirt_scanners.zarr.chunk_keys import ChunkKeys
 from icevirt_scanners.zarr.documents import damaged
-
-_LAST_CHUNK = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +49,47 @@ def keys_of(node: Described) -> tuple[ChunkKeys, int]:
     return keys, len(document["shape"])
 
 
-def scan_array(path: str, node: Described, batches: ChunkBatches, context: ScanContext) -> Found:
+class Descriptions:
+    """Describes arrays of a store; those with the same documents once.
+
+    Arrays of a plate differ by their path only. Their descriptions share all parts, so that what
+    is decided about these later is decided once too.
+    """
+
+    def __init__(self, context: ScanContext) -> None:
+        self._context = context
+        self._known: dict[tuple[int, int], GivenArray] = {}  # by the ids of documents
+
+    def of(self, path: str, node: Described) -> GivenArray:
+        """Return the description of an array. Raises as `scan_array` does."""
+        attributes = id(node.attributes) if node.attributes else 0
+        key = id(node.array), attributes  # the nodes of the scan hold them
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        told = len(self._context.findings)
+        given = describe_array(path, node, self._context)
+        with _reading(path, self._context):
+            keys_of(node)
+        if len(self._context.findings) == told:  # else each array is named
+            self._known[key] = given
+        return given
+
+
+def scan_array(
+    path: str,
+    node: Described,
+    batches: ChunkBatches,
+    descriptions: Descriptions,
+    context: ScanContext,
+) -> Found:
     """Describe an array.
 
     Args:
         path: Of the array.
         node: Its documents.
         batches: Has its chunks.
+        descriptions: Of the arrays before.
         context: Of the scan.
 
     Raises:
@@ -64,12 +97,10 @@ def scan_array(path: str, node: Described, batches: ChunkBatches, context: ScanC
         UnsupportedError: Zarr v3 has no words for it, or zarr does not know its codecs.
     """
     source: Any = context.source
-    given = describe_array(path, node, context)
-    with _reading(path, context):
-        keys_of(node)
-    found = _with_chunks(given, batches.take(node.folder), context)
-    array = with_facts(found.array, given.dtype, context, source.chunks(found.chunks))
-    return replace(found, array=array)
+    given = descriptions.of(path, node)
+    array, chunks, outside = _with_chunks(path, given, batches.take(node.folder), context)
+    array = with_facts(array, given.dtype, context, source.chunks(chunks))
+    return Found(array, chunks, outside, given.dtype)
 
 
 def describe_array(path: str, node: Described, context: ScanContext) -> GivenArray:
@@ -189,15 +220,25 @@ def _check_codecs(
         raise NoEquivalentError(f"{type(error).__name__}: {error}") from error
 
 
-def _with_chunks(given: GivenArray, all_of: ChunkRows, context: ScanContext) -> Found:
-    """Return the array with a reference for each chunk that is there, all of them checked."""
+def _with_chunks(
+    path: str, given: GivenArray, found: ChunkRows, context: ScanContext
+) -> tuple[ScannedArray, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the array with a reference for each chunk that is there, all of them checked.
+
+    Beside it are the rows of these chunks, and of those that are behind the end of the array.
+    """
+    chunks, index, table = found.rows, found.index, found.references
+    if table is not None and all(map(lt, found.last, given.grid)):
+        size = given.chunk_size
+        if found.sizes == (size, size) or not len(chunks) or (size is None and found.sizes[0]):
+            return replace(given.scanned, path=path, references=table), chunks, chunks[:0]
     source: Any = context.source
-    objects, chunks, index, path = source.objects, all_of.rows, all_of.index, given.scanned.path
+    objects = source.objects
     inside = (index < np.array(given.grid, np.int64)).all(axis=1)
     outside = chunks[~inside]
     if len(outside):
         chunks, index = chunks[inside], index[inside]
-    if int(index.max(initial=0)) > _LAST_CHUNK:
+    if int(index.max(initial=0)) > LAST_CHUNK:
         raise damaged(source.file.url, variable=path, cause="more chunks than Icechunk can number")
     refuse_lengths(
         given,
@@ -206,8 +247,8 @@ def _with_chunks(given: GivenArray, all_of: ChunkRows, context: ScanContext) -> 
         context,
         name=lambda row: objects.keys[int(chunks[row])],
     )
-    table = source.references(index, chunks)
-    return Found(replace(given.scanned, references=table), chunks, outside, given.dtype)
+    table = source.references(index, chunks).sort()
+    return replace(given.scanned, path=path, references=table), chunks, outside
 
 
 def refuse_lengths(
@@ -222,9 +263,7 @@ def refuse_lengths(
     Raises:
         ScanError: There is one.
     """
-    expected = None
-    if not given.dtype.hasobject:
-        expected = size_of_chunks(given.scanned, given.dtype.itemsize)
+    expected = given.chunk_size
     wrong = sizes == 0 if expected is None else sizes != expected
     if wrong.any():
         row = int(np.argmax(wrong))

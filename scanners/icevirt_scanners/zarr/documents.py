@@ -6,6 +6,7 @@ was written to, or partly deleted, after they were consolidated.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,12 @@ def read_metadata(source: StoreByteSource) -> Metadata:
         rows[root] = at
     if consolidated is None:
         bodies = source.read_objects(list(rows.values()))
-        documents = {key: _parse(body, url, key) for key, body in zip(rows, bodies, strict=True)}
+        # equal texts are one document, of which each decision is made once
+        known: dict[bytes, dict[str, Any]] = {}
+        for key, body in zip(rows, bodies, strict=True):
+            if body not in known:
+                known[body] = _parse(body, url, key)
+        documents = {key: known[body] for key, body in zip(rows, bodies, strict=True)}
         return Metadata(documents=documents, rows=rows, is_v3=is_v3)
     assert at is not None
     _refuse_stale(source, consolidated, rows, at)
@@ -105,10 +111,17 @@ def _expand(root: dict[str, Any], url: str, *, is_v3: bool) -> dict[str, dict[st
     metadata = held.get("metadata")
     if not isinstance(metadata, dict) or not all(isinstance(e, dict) for e in metadata.values()):
         raise damaged(url, key=V3 if is_v3 else CONSOLIDATED, cause="no 'metadata'")
+    metadata = _share_equal(metadata)
     if not is_v3:
         return metadata
     own = {key: value for key, value in root.items() if key != "consolidated_metadata"}
     return {V3: own, **{f"{path}/{V3}": document for path, document in metadata.items()}}
+
+
+def _share_equal(documents: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return documents, those of equal texts as one."""
+    known: dict[str, dict[str, Any]] = {}
+    return {key: known.setdefault(json.dumps(each), each) for key, each in documents.items()}
 
 
 def _refuse_stale(

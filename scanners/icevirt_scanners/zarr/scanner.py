@@ -24,7 +24,7 @@ from icevirt.scan.contract import ByteSource, Policy, ScannerOptions, StoreByteS
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.kerchunk.document import json_value
 from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of, tell_renamed
-from icevirt_scanners.zarr.arrays import keys_of, scan_array
+from icevirt_scanners.zarr.arrays import Descriptions, keys_of, scan_array
 from icevirt_scanners.zarr.chunk_batches import ChunkBatches, Spelled
 from icevirt_scanners.zarr.copies import copy_chunks, copy_values, open_array
 from icevirt_scanners.zarr.documents import (
@@ -91,6 +91,7 @@ class ZarrScanner:
         }
         wanted = {path: node for path, node in arrays.items() if options.wants(path)}
         batches = ChunkBatches(store, _spelled(wanted, within))
+        descriptions = Descriptions(context)
 
         def make(path: str, node: Described) -> ScannedArray:
             key = f"{node.folder}/{document}".lstrip("/")
@@ -99,7 +100,7 @@ class ZarrScanner:
             owned[slice(*within[path])] = True
             is_stored = options.policy_of(path) in (Policy.native, Policy.inline)
             try:
-                found = scan_array(path, node, batches, context)
+                found = scan_array(path, node, batches, descriptions, context)
             except UnsupportedError as refusal:
                 if not is_stored:
                     raise

@@ -120,7 +120,7 @@ class ZippedStore:
         return np.frombuffer(b"".join(found), np.uint8).reshape(-1, HEADER)
 
     def references(self, index: NDArray[np.int64], rows: NDArray[np.integer]) -> ChunkTable:
-        """Return references to objects that are chunks.
+        """Return references to objects that are chunks, in their order.
 
         Raises:
             UnsupportedError: One is compressed by the archive.
@@ -129,7 +129,7 @@ class ZippedStore:
         mine = self._rows[rows]
         if (packed := mine[held.method[mine] != STORED]).size:
             _refuse_packed(held, packed, self.file.url)
-        return ChunkTable.virtual(
+        return ChunkTable.in_order(
             index=index,
             offset=self._starts[rows],
             length=held.size[mine],

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.joining import find_fixed_dtype
+from icevirt.archive.roles import words_of
 from icevirt.model import paths
 from icevirt.model.attributes import (
     COARSENED_FROM,
@@ -26,6 +27,7 @@ from icevirt.planning.combine.cf_packing import PACKING, decode, packing_of
 
 _DECODING = (*PACKING, "valid_min", "valid_max", "valid_range", "actual_range")
 _ELSEWHERE = ("coordinates", "bounds", "ancillary_variables", "cell_measures", "grid_mapping")
+_OF_THE_GRID = ("GeoTransform",)  # of a grid mapping: where the first element lies, and its size
 _EAST = re.compile(r"degrees?(_east|_E|E)")
 _CIRCLE = 360.0
 _ANGLE = re.compile(r"(deg|rad)", re.IGNORECASE)  # begin of units
@@ -97,9 +99,11 @@ class Coarsening:
             of: Path of the variable.
             path: Of the level's array.
         """
-        away = _ELSEWHERE if self.is_identity else (*_ELSEWHERE, *_DECODING)
-        document = _without(planned, away)
+        away = _OF_THE_GRID if self.is_identity else _DECODING
+        document = _without(planned, (*_ELSEWHERE, *away))
         attributes = document["attributes"]
+        for name in mappings_of(planned):  # found in the group, or above
+            attributes |= {"grid_mapping": name, "coordinates": name}
         if not self.is_identity:
             dtype = self.dtype(planned)
             document |= {
@@ -155,6 +159,12 @@ class Coarsening:
                 count = np.add.reduceat(count, begins, axis=axis)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(count > 0, total / count, np.nan)
+
+
+def mappings_of(planned: Mapping[str, Any]) -> list[str]:
+    """Return the variables that say how an array of this zarr.json is projected."""
+    text = (planned.get("attributes") or {}).get("grid_mapping")
+    return words_of("grid_mapping", text)[:1] if isinstance(text, str) else []
 
 
 def name_shorter(dimension: str, factor: int) -> str:

@@ -1,9 +1,9 @@
 """Say of which arrays a coarser copy consists, and which copies a group has: overviews for maps.
 
-A level is a group below the group of the variable. It holds means of blocks, and coordinates that
-fit them. What is shorter than in the dataset is a dimension of another name there, so that readers
-show both in one tree. The group of the variable says which levels there are, in the words of the
-convention *multiscales*, version 1 (uuid below), which GeoZarr uses.
+A level is a group below the group of the variable. It holds means of blocks, coordinates that fit
+them, and the grid mapping. What is shorter than in the dataset is a dimension of another name
+there, so that readers show both in one tree. The group of the variable says which levels there are,
+in the words of the convention *multiscales*, version 1 (uuid below), which GeoZarr uses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.multiscales import CONVENTION, SAID, describe_level
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot, document_of
-from icevirt.planning.coarsening import Coarsening, are_east, name_shorter
+from icevirt.planning.coarsening import Coarsening, are_east, mappings_of, name_shorter
 
 FOLDER = "coarsened"
 """The group of the levels, below the group of the variables."""
@@ -84,6 +84,10 @@ def plan_level(
             continue  # texts
         length = (max(1, *how.shape(axis.shape), 8192),)
         arrays[paths.join(group, name_shorter(name, factor))] = (axis, how, length)
+    for name in mappings_of(document_of(node)):
+        mapping = snapshot.find(paths.join(top, name))
+        if isinstance(mapping, ArrayNode) and not mapping.shape:
+            arrays[paths.join(group, name)] = (mapping, Coarsening(factors=()), ())
     edges = _chunks_of(node, own, names, chunks)
     arrays[paths.join(group, paths.name(node.path))] = (node, own, edges)
     return Level(group=group, variable=node, arrays=arrays)

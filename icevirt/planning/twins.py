@@ -204,7 +204,7 @@ def say_levels_in(
         for record in records
         for path, of in _pairs_in(record)
         if path in there and of in there and (how := forms_of(record)[path].coarsen) is not None
-        if there[of].dimension_names != (paths.name(of),)  # no coordinate
+        if not how.is_identity and there[of].dimension_names != (paths.name(of),)  # no coordinate
     ]
 
     def say(node: Node) -> Node:

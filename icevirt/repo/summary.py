@@ -102,7 +102,8 @@ def summary(
         twins={
             path: is_in_step(twin, variable, history())
             for path, (twin, variable) in find_copies(nodes.values(), history).items()
-            if twin.dimension_names != (paths.name(path),)  # a coordinate of a coarser copy
+            # no coordinate of a coarser copy, nor its grid mapping
+            if twin.shape and twin.dimension_names != (paths.name(path),)
         },
     )
 

@@ -84,6 +84,9 @@ def test_levels_grow_with_their_variable(archive, steps):
     archive.assert_in_step()
 
 
+CRS = {"grid_mapping_name": "latitude_longitude", "semi_major_axis": 6371229.0}
+
+
 @pytest.fixture(scope="module")
 def globe(tmp_path_factory):
     """Two maps of a regular grid whose blocks do not divide it, with values missing."""
@@ -97,10 +100,11 @@ def globe(tmp_path_factory):
                 "t": (
                     ("time", "lat", "lon"),
                     values[step : step + 1],
-                    {"cell_methods": "time: mean"},
+                    {"cell_methods": "time: mean", "grid_mapping": "crs: lat lon"},
                 ),
                 "flags": (("lat", "lon"), np.zeros((7, 10), "i1"), {"flag_values": [0, 1]}),
                 "name": ("lat", np.array(list("abcdefg"))),
+                "crs": ((), np.int32(0), {**CRS, "GeoTransform": "-18 36 0 105 0 -30"}),
             },
             {
                 "time": ("time", [step], {"units": "days since 2000-01-01"}),
@@ -153,7 +157,11 @@ def test_other_readers_find_levels_by_the_convention(globe):
         official(repo).readonly_session("main").store,
         engine="zarr", group="coarsened/lat2_lon3", consolidated=False,
     ) as shown:  # fmt: skip
-        assert {*shown.variables} == {"t", "time", "lat2", "lon3"}
+        assert {*shown.variables} == {"t", "time", "lat2", "lon3", "crs"}
+        assert "crs" in shown.coords
+        assert shown["t"].attrs["grid_mapping"] == "crs"
+        assert CRS.items() <= shown["crs"].attrs.items()
+        assert "GeoTransform" not in shown["crs"].attrs  # of the fine grid
         assert shown["t"].attrs["cell_methods"] == "time: mean lat2: lon3: mean (area-weighted)"
         np.testing.assert_allclose(shown["t"].sel(lon3=36), array[:, :, 0])
 

@@ -6,6 +6,7 @@ A damaged table raises an error that says how to repair it.
 from __future__ import annotations
 
 import io
+from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from icevirt.archive import catalog
 from icevirt.archive.sources import SourceFile
+from icevirt.catalog.array_rows import NumberedColumn
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.storage.protocol import Storage
 from icevirt.threads import Threads
@@ -84,12 +86,15 @@ def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
     half a second and 40 MiB of every process that scans files.
     """
     arrays = [_array(columns[field.name], field.type) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    table = pa.Table.from_arrays(arrays, names=schema.names)
+    return table.replace_schema_metadata(schema.metadata)
 
 
 def _array(values: Any, kind: pa.DataType) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if isinstance(values, NumberedColumn | array):
+        return _of_known(values, kind)
     if kind == pa.string() and (distinct := {*values}) and _are_few(distinct, len(values)):
         return _of_few_texts(values, sorted(distinct))
     there = [value is not None for value in values]
@@ -103,6 +108,25 @@ def _array(values: Any, kind: pa.DataType) -> Any:
         return pa.array(values, kind)
     buffers = [known, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(raw))]
     return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+def _of_known(column: NumberedColumn | array[int], kind: pa.DataType) -> Any:
+    """Return a column of Arrow; of texts that repeat a dictionary, which Parquet takes as it is."""
+    if isinstance(column, array):
+        return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+    if kind not in {pa.string(), pa.binary()}:
+        numbers = np.array(column.values, kind.to_pandas_dtype())[column.numbers]
+        return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(numbers)])
+    distinct = dict.fromkeys(column.values)
+    if len(distinct) * _OFTEN > len(column):
+        return _array([*column], kind)
+    lacks = distinct.pop(None, ...) is None
+    place = {text: at for at, text in enumerate(distinct)}
+    codes = np.array([place.get(text, -1) for text in column.values], np.int32)[column.numbers]
+    known = pa.py_buffer(np.packbits(codes >= 0, bitorder="little")) if lacks else None
+    numbers = np.maximum(codes, 0)
+    indices = pa.Array.from_buffers(pa.int32(), len(column), [known, pa.py_buffer(numbers)])
+    return pa.DictionaryArray.from_arrays(indices, _array([*distinct], kind))
 
 
 def _are_few(distinct: Collection[str | None], rows: int) -> bool:
@@ -207,10 +231,15 @@ def encode_table(
     columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, str]], run: str = ""
 ) -> bytes:
     """Return a table as Parquet; ``run`` names what it belongs to."""
-    types = of_run(pa.schema([(name, getattr(pa, kind)()) for name, kind in schema]), run)
-    how: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True}
+    table = table_of(columns, pa.schema([(name, getattr(pa, kind)()) for name, kind in schema]))
+    # readers need not know which columns were made of dictionaries
+    how: dict[str, Any] = {"write_statistics": False, "store_schema": False}
+    how["write_page_checksum"] = True
     sink = io.BytesIO()
-    pq.write_table(table_of(columns, types), sink, compression="zstd", **how)
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", **how) as writer:
+        writer.write_table(table)
+        if run:
+            writer.add_key_value_metadata({_RUN.decode(): run})
     return sink.getvalue()
 
 

@@ -35,10 +35,11 @@ from icevirt.archive.scanned import (
     SchemaTexts,
 )
 from icevirt.archive.sources import SourceFile
+from icevirt.catalog.array_rows import ArrayRow, ArrayRows
 from icevirt.catalog.facts_beside import fact_row, write_fact_columns
 from icevirt.catalog.parquet import REQUESTED, encode_table, files_of, read_table, telling_damage
 from icevirt.catalog.references import encode
-from icevirt.catalog.stacked_files import ArrayRow, StackedFiles
+from icevirt.catalog.stacked_files import StackedFiles
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
@@ -53,6 +54,10 @@ MARK = "catalog.json"
 _KEY = "icevirt_catalog"
 _REMEMBERED = 128  # arrays that are described once
 _NONE = "[]"  # an empty list as JSON
+
+
+type _Schemas = tuple[tuple[str, str], ...]
+"""Path and schema of arrays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +182,12 @@ class PartRows:
         self._limits, self._wanted = limits, wanted
         self._more: list[dict[str, Any]] = []
         self._files: list[dict[str, Any]] = []
-        self._arrays: list[list[Any]] = [[] for _ in catalog.ARRAYS]  # by column
+        self._arrays = ArrayRows()
         self._urls: list[str] = []
         self._blocks: dict[str, _Blocks] = defaultdict(lambda: _Blocks(self._urls))
         self._schemas = SchemaTexts()
-        self._known: dict[int, tuple[ScannedArray, ArrayRow]] = {}  # by id
+        self._known: dict[int, tuple[ScannedArray, int, tuple[str, str], Fact]] = {}  # by id
+        self._signatures: dict[Hashable, str] = {}
         self._stacks: dict[Hashable, StackedFiles] = {}
         self._stack_of: dict[int, tuple[ArrayLayout, StackedFiles | None]] = {}  # by id
 
@@ -191,30 +197,37 @@ class PartRows:
         self._urls.append(outcome.file.url)
         arrays: Sequence[ScannedArray] = outcome.scanned.arrays if outcome.scanned else ()
         if isinstance(arrays, LaidOutArrays) and (stack := self._find_stack(arrays.layout)):
-            schemas = self._add_each(row, arrays.own) + stack.schemas
-            self._extend(stack.add(row, arrays))
+            schemas = self._add_each(row, arrays.own), stack.schemas
+            self._arrays.add(row, stack.numbers, stack.add(row, arrays))
             if stack.is_full:
                 self._close(stack)
         else:
-            schemas = self._add_each(row, arrays)
-        signature = file_signature(schemas) if outcome.scanned else ""
+            schemas = self._add_each(row, arrays), ()
+        signature = self._sign(*schemas) if outcome.scanned else ""
         self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
 
-    def _add_each(self, row: int, arrays: Iterable[ScannedArray]) -> tuple[tuple[str, str], ...]:
-        """Add arrays of a file; return path and schema of each."""
-        found = []
-        for array in arrays:
-            found.append(self._describe(array))
-            self._blocks[array.path].add(row, array.references)
-            if asked := self._note_asked(array):
-                self._more.append(fact_row(row, array, asked))
-        if found:
-            self._extend([[row] * len(found), *zip(*found, strict=True)])
-        return tuple(described[:2] for described in found)
+    def _sign(self, own: _Schemas, shared: _Schemas) -> str:
+        """Return the signature of a file; that of files with the same layout is looked up."""
+        key = own, id(shared)
+        if (found := self._signatures.get(key) if shared else None) is not None:
+            return found
+        found = file_signature(own + shared)
+        if shared:  # the stack that has them is held as long as this
+            self._signatures[key] = found
+        return found
 
-    def _extend(self, columns: Iterable[Iterable[Any]]) -> None:
-        for column, values in zip(self._arrays, columns, strict=True):
-            column.extend(values)
+    def _add_each(self, row: int, arrays: Iterable[ScannedArray]) -> _Schemas:
+        """Add arrays of a file; return path and schema of each."""
+        numbers, schemas = list[int](), list[tuple[str, str]]()
+        for array in arrays:
+            number, schema, asked = self._describe(array)
+            numbers.append(number)
+            schemas.append(schema)
+            self._blocks[array.path].add(row, array.references)
+            if asked:
+                self._more.append(fact_row(row, array, asked))
+        self._arrays.add(row, numbers)
+        return tuple(schemas)
 
     def _find_stack(self, layout: ArrayLayout) -> StackedFiles | None:
         """Return the files of a layout; None where facts are wanted beside its arrays.
@@ -228,7 +241,9 @@ class PartRows:
             rows = [_array_row(array, self._schemas) for array in layout.arrays]
             indices = tuple(array.references.index.tobytes() for array in layout.arrays)
             said = (*(row[:3] for row in rows), indices)
-            stack = self._stacks.setdefault(said, StackedFiles(layout, rows))
+            if (stack := self._stacks.get(said)) is None:
+                schemas, numbers = tuple(row[:2] for row in rows), [*map(self._arrays.say, rows)]
+                stack = self._stacks[said] = StackedFiles(layout, schemas, numbers)
         if len(self._stack_of) >= _REMEMBERED:
             self._stack_of.clear()
         self._stack_of[id(layout)] = layout, stack  # one that is held leaves its id to no other
@@ -240,17 +255,21 @@ class PartRows:
             self._blocks[path].close_with(frozen(block) if stack.is_full else block)
         stack.clear()
 
-    def _describe(self, array: ScannedArray) -> ArrayRow:
-        """Return the columns of an array but its row; scanners return equal arrays as one."""
-        if not array.whole:
-            return _array_row(array, self._schemas)
-        known = self._known.get(id(array))
-        if known is None:
+    def _describe(self, array: ScannedArray) -> tuple[int, tuple[str, str], Fact]:
+        """Return the number of what the row of an array says, its path and schema, and facts.
+
+        Scanners return equal arrays as one.
+        """
+        if (known := self._known.get(id(array))) is not None:
+            return known[1:]
+        row = _array_row(array, self._schemas)
+        number, schema, asked = self._arrays.say(row), row[:2], self._note_asked(array)
+        if array.whole:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             # an array that is held leaves its id to no other
-            known = self._known[id(array)] = array, _array_row(array, self._schemas)
-        return known[1]
+            self._known[id(array)] = array, number, schema, asked
+        return number, schema, asked
 
     def _note_asked(self, array: ScannedArray) -> Fact:
         """Return the facts beside an array that need not be looked for again."""
@@ -270,10 +289,9 @@ class PartRows:
         """Return the rows; the references once, block by block."""
         for stack in self._stacks.values():
             self._close(stack)
-        names = [name for name, _ in catalog.ARRAYS]
         return PartTables(
             files={name: [row[name] for row in self._files] for name, _ in catalog.FILES},
-            arrays=dict(zip(names, self._arrays, strict=True)),
+            arrays=self._arrays.columns(),
             refs=(
                 (path, block)
                 for path in sorted(self._blocks)

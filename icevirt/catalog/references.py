@@ -16,7 +16,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import batched, groupby
+from itertools import accumulate, batched, chain, groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,11 +48,11 @@ from icevirt.catalog.parquet import (
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
-_SHARED = 64 << 10  # bytes of blocks up to which arrays share a row group
+_SHARED = 256 << 10  # bytes of blocks up to which arrays share a row group
 _SMALL = 1 << 20  # bytes of decoded columns up to which all arrays of a part are read at once
-_TOGETHER = 8 << 20  # bytes of decoded columns of small parts that are read at a time
+_TOGETHER = 16 << 20  # bytes of decoded columns of small parts that are read at a time
 _BUDGET = 48 << 20  # bytes of encoded parts that a reader keeps
-_PLAIN = 16 << 10  # bytes of blocks that are not worth compressing in memory
+_PLAIN = 16 << 10  # bytes of blocks that are not worth compressing, however little room there is
 _TABLE = 4 << 10  # bytes that a table takes beside its columns
 _PART = "part"
 _METADATA = 8  # bytes that one of the encoded metadata takes in memory
@@ -199,11 +199,10 @@ class RefsReader:
             tables.append(number_rows(self._part(name).read(paths), number))
             size += tables[-1].nbytes
         parts = {name: number for number, name in enumerate(names[: len(tables)])}
-        table = pa.concat_tables(tables).combine_chunks()
-        rows = _rows_by_path(table)
-        for each in sorted(self._expected - {path}):
-            self._cache.put(each, parts, _rows_in(table, rows.get(each, ())))
-        return len(parts), BlockBatch.of(parts, _rows_in(table, rows.get(path, ())))
+        by_path = _cut_by_path(pa.concat_tables(tables).combine_chunks(), sorted(paths))
+        for each in self._expected - {path}:
+            self._cache.put(each, parts, by_path[each])
+        return len(parts), BlockBatch.of(parts, by_path[path])
 
     def _part(self, name: str) -> _Part:
         if name not in self._parts:
@@ -262,7 +261,7 @@ class _Part:
     file: Any  # pq.ParquetFile
     by_path: Mapping[str, Sequence[int]]  # row groups of one array
     shared: Sequence[tuple[int, tuple[str, str] | None]]  # others, with their first and last path
-    is_small: bool
+    is_small: bool  # and arrays of it are read together
 
     @classmethod
     def of(cls, raw: bytes, path: str) -> _Part:
@@ -283,13 +282,15 @@ class _Part:
             else:
                 shared.append((number, paths))
             inside += groups[number].total_byte_size
+        # of an array of a shared group no more can be decoded than the group
+        most = _TOGETHER if 2 * len(shared) > len(groups) else _SMALL
         return cls(
             size=len(raw) + _METADATA * metadata.serialized_size,
             path=path,
             file=file,
             by_path=dict(by_path),
             shared=shared,
-            is_small=inside <= _SMALL,
+            is_small=inside <= most,
         )
 
     def read(self, paths: Collection[str] | None) -> Any:
@@ -429,6 +430,18 @@ def _rows_by_path(table: Any) -> Mapping[str, Sequence[int]]:
     return dict(rows)
 
 
+def _cut_by_path(table: Any, paths: Sequence[str]) -> Mapping[str, Any]:
+    """Return the blocks of each of some arrays, which share the memory of one table."""
+    by_path = _rows_by_path(table)
+    rows = [by_path.get(path, ()) for path in paths]
+    held = rows_of(table, np.array([*chain.from_iterable(rows)], np.int64))
+    begins = accumulate(map(len, rows), initial=0)
+    return {
+        path: held.slice(begin, len(mine))
+        for path, begin, mine in zip(paths, begins, rows, strict=False)
+    }
+
+
 def _rows_in(table: Any, rows: Sequence[int]) -> Any:
     return table if len(rows) == len(table) else rows_of(table, np.array(rows, np.int64))
 
@@ -456,7 +469,7 @@ class ReferenceCache:
     def put(self, path: str, parts: Mapping[str, int], table: Any) -> None:
         """Keep the blocks of an array in some parts, if there is room; else they are read again."""
         held, size = table, table.nbytes + _TABLE
-        if size > _PLAIN:
+        if size > _PLAIN and 2 * (self._size + size) > self._budget:
             sink = pa.BufferOutputStream()
             how = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
             with pa.ipc.new_stream(sink, table.schema, options=how) as writer:

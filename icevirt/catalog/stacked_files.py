@@ -6,19 +6,17 @@ is looked at alone.
 
 from __future__ import annotations
 
+import array
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icevirt.archive.array_layouts import ArrayLayout, LaidOutArrays
 from icevirt.archive.blocks.packing import PackedBlock, pack_alike
 from icevirt.archive.catalog import BLOCK_REFS
 
 _MOST = 16 * BLOCK_REFS  # references of all arrays
-type ArrayRow = tuple[Any, ...]
-"""The columns of an array but that of its file, in the order of the catalog."""
 
 
 class StackedFiles:
@@ -26,25 +24,27 @@ class StackedFiles:
 
     Args:
         layout: Theirs.
-        rows: Of the arrays in the first of them.
+        schemas: Path and schema of each of its arrays.
+        numbers: Of what their rows say.
     """
 
-    def __init__(self, layout: ArrayLayout, rows: Sequence[ArrayRow]) -> None:
-        self.layout = layout
-        self.schemas = tuple(row[:2] for row in rows)  # path and schema
-        self._columns = [list(column) for column in zip(*rows, strict=True)]
+    def __init__(
+        self,
+        layout: ArrayLayout,
+        schemas: tuple[tuple[str, str], ...],
+        numbers: Sequence[int],
+    ) -> None:
+        self.layout, self.schemas, self.numbers = layout, schemas, array.array("i", numbers)
         self._starts = layout.starts
         self._files: list[int] = []
         self._held: list[LaidOutArrays] = []
 
-    def add(self, file: int, arrays: LaidOutArrays) -> Iterator[Sequence[Any]]:
-        """Take a file of the part; return its rows of arrays, column by column."""
+    def add(self, file: int, arrays: LaidOutArrays) -> Sequence[int]:
+        """Take a file of the part; return the bytes that each of its arrays refers to."""
         self._files.append(file)
         self._held.append(arrays)
-        *alike, _, inline_bytes = self._columns
-        nbytes = np.add.reduceat(arrays.length, self._starts[:-1]).tolist()
-        yield [file] * len(nbytes)
-        yield from (*alike, nbytes, inline_bytes)
+        nbytes = np.add.reduceat(arrays.length, self._starts[:-1])
+        return array.array("q", nbytes.astype(np.int64).tobytes())
 
     @property
     def is_full(self) -> bool:
@@ -58,12 +58,15 @@ class StackedFiles:
             return
         offset = np.stack([arrays.offset for arrays in self._held])
         length = np.stack([arrays.length for arrays in self._held])
-        starts: NDArray[np.int64] = self._starts
-        for array, low, high in zip(
-            self.layout.arrays, starts[:-1].tolist(), starts[1:].tolist(), strict=True
-        ):
-            own = offset[:, low:high], length[:, low:high]
-            yield array.path, pack_alike(self._files, array.references, *own)
+        rows, arrays = np.diff(self._starts), self.layout.arrays
+        edges = [0, *(np.flatnonzero(np.diff(rows)) + 1).tolist(), len(arrays)]
+        for first, last in pairwise(edges):  # arrays of as many rows
+            mine = slice(*self._starts[[first, last]].tolist())
+            shape = len(self._files), last - first, int(rows[first])
+            own = (column[:, mine].reshape(shape) for column in (offset, length))
+            tables = [array.references for array in arrays[first:last]]
+            blocks = pack_alike(self._files, tables, *own)
+            yield from zip(self.layout.paths[first:last], blocks, strict=True)
 
     def clear(self) -> None:
         """Forget the files."""

@@ -100,42 +100,57 @@ def pack(
 
 def pack_alike(
     files: Sequence[int],
-    table: ChunkTable,
+    tables: Sequence[ChunkTable],
     offset: NDArray[np.uint64],
     length: NDArray[np.uint64],
-) -> PackedBlock:
-    """Pack an array whose files refer into themselves and have chunks of the same indices.
+) -> Iterator[PackedBlock]:
+    """Pack arrays whose files refer into themselves and have chunks of the same indices.
 
     Args:
         files: As `pack` takes them.
-        table: Of one of the files.
-        offset: (files, n) Of each file.
-        length: (files, n) Of each file.
+        tables: Of each array in one of the files, of as many rows each.
+        offset: (files, arrays, rows) Of each file.
+        length: (files, arrays, rows) Of each file.
     """
-    count, rows = len(files), len(table)
-    (box,) = _find_boxes([table])
-    dense = np.array([box] * count, "<u4").tobytes() if box is not None else None
-    return PackedBlock(
-        ndim=table.ndim,
-        files=np.asarray(files, "<i4").tobytes(),
-        counts=np.full(count, rows, "<u4").tobytes(),
-        boxes=dense,
-        index=None if box is not None else table.index.astype("<u4").tobytes() * count,
-        kinds=None,
-        **pack_columns(offset.reshape(-1), length.reshape(-1)),
-        data=b"",
-    )
+    count, rows = len(files), len(tables[0])
+    numbers = np.asarray(files, "<i4").tobytes()
+    counts = np.full(count, rows, "<u4").tobytes()
+    columns = (each.swapaxes(0, 1).reshape(len(tables), -1) for each in (offset, length))
+    found = zip(tables, _find_boxes(tables), *_turn_columns(*columns), strict=True)
+    for table, box, gaps, lengths in found:
+        yield PackedBlock(
+            ndim=table.ndim,
+            files=numbers,
+            counts=counts,
+            boxes=np.array([box] * count, "<u4").tobytes() if box is not None else None,
+            index=None if box is not None else table.index.astype("<u4").tobytes() * count,
+            kinds=None,
+            gaps=gaps.tobytes(),
+            lengths=lengths.tobytes(),
+            data=b"",
+        )
+
+
+def _turn_columns(
+    offset: NDArray[np.uint64], length: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return (..., 8, n) columns for (..., n) offsets and lengths; zstd makes little of them."""
+    end = offset + length  # wraps only where the sum of a reference does
+    gaps = np.array(offset, "<u8", order="C")
+    gaps[..., 1:] -= end[..., :-1]
+    return _transpose(gaps), _transpose(np.ascontiguousarray(length, "<u8"))
+
+
+def _transpose(column: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Put equal bytes of all rows together; zstd halves such columns."""
+    octets = column.view(np.uint8).reshape(*column.shape, column.itemsize)
+    return np.ascontiguousarray(octets.swapaxes(-1, -2))
 
 
 def pack_columns(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> dict[str, bytes]:
-    """Return the columns for offsets and lengths; zstd makes little of them."""
-    end = offset + length  # wraps only where the sum of a reference does
-    gaps = offset.copy()
-    gaps[1:] -= end[:-1]
-    return {
-        "gaps": _transpose(gaps.view(np.int64)),
-        "lengths": _transpose(length.astype("<u8")),
-    }
+    """Return the columns for offsets and lengths."""
+    gaps, lengths = _turn_columns(offset, length)
+    return {"gaps": gaps.tobytes(), "lengths": lengths.tobytes()}
 
 
 def _number_targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[str, bytes]:
@@ -236,13 +251,6 @@ def _find_boxes(tables: Sequence[ChunkTable]) -> list[tuple[int, ...] | None]:
         fills = not any(low for low, _ in extents) and math.prod(box) == len(table)
         found[id(table.index)] = box if fills else None
     return [found[id(table.index)] for table in tables]
-
-
-def _transpose(column: NDArray[np.generic]) -> bytes:
-    """Put equal bytes of all rows together; zstd halves such columns."""
-    return np.ascontiguousarray(
-        column.view(np.uint8).reshape(len(column), column.itemsize).T
-    ).tobytes()
 
 
 COLUMNS = tuple(field.name for field in fields(PackedBlock) if field.name != "ndim")

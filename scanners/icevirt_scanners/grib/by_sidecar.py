@@ -200,7 +200,8 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields
     found = None
     if known.heads is not None and is_said.all():
         leads = products.begin[sample] // known.unit[sample]
-        found = known.heads.find(source, sample, _places(sidecar, sample), products, leads)
+        places = np.stack([sidecar.begin[sample], sidecar.end[sample]], axis=1)
+        found = known.heads.find(source, sample, places, products, leads)
     if found is None:
         sample = np.unique(np.concatenate([np.flatnonzero(~is_said), sample]))
         fields, _ = _read(source, sidecar, sample)

@@ -33,8 +33,13 @@ _MOST[3] = _GRID
 _OWN_BITMAP, _NO_BITMAP = 0, 255  # indicators of section 6
 # templates of section 5: coefficients are no points
 _SIMPLE, _IEEE, _LOGARITHMS, _SPECTRAL = 0, 4, 61, (50, 51, 53)
+_TEMPLATES = 64  # of section 5 that are told apart
 # bytes of sections of packings of which each value has as many bits
-_FIXED = {_SIMPLE: 21, _IEEE: 12, _LOGARITHMS: 21}
+_FIXED = np.zeros(_TEMPLATES + 1, np.int64)
+_FIXED[[_SIMPLE, _IEEE, _LOGARITHMS]] = 21, 12, 21
+_IS_OF_POINTS = np.ones(_TEMPLATES + 1, np.bool_)
+_IS_OF_POINTS[[*_SPECTRAL]] = False
+_WEIGHTS = 256 ** np.arange(7, -1, -1)  # of the octets of a number
 
 
 class MessageDamage(NamedTuple):
@@ -194,19 +199,16 @@ def find_misfits(
         length: (n, 3) of sections 5, 6 and 7.
     """
     values, template = read_number(packing, 5, 4), read_number(packing, 9, 2)
-    least = np.zeros(len(packing), np.int64)
-    for kind, size in _FIXED.items():
-        least[template == kind] = size
-    (own, bitmap, data), bits = length.T, _read_bits(packing)
-    found = np.stack(
-        [
-            (values > points) | ((values < points) & (indicator == _NO_BITMAP)),
-            (indicator == _OWN_BITMAP) & (bitmap - 6 != (points + 7) // 8),
-            own < least,
-            (least > 0) & ((values * bits + 7) // 8 > data - 5),
-        ]
-    )
-    return found & ~np.isin(template, _SPECTRAL)
+    template = np.minimum(template, _TEMPLATES)
+    (own, bitmap, data), least = length.T, _FIXED[template]
+    found = np.empty((4, len(packing)), np.bool_)
+    found[0] = (values > points) | ((values < points) & (indicator == _NO_BITMAP))
+    found[1] = (indicator == _OWN_BITMAP) & (bitmap - 6 != (points + 7) // 8)
+    found[2] = own < least
+    found[3] = least > 0
+    if found[3].any():
+        found[3] &= (values * _read_bits(packing) + 7) // 8 > data - 5
+    return found & _IS_OF_POINTS[template]
 
 
 def _read_bits(packing: Bytes) -> Integers:
@@ -217,9 +219,7 @@ def _read_bits(packing: Bytes) -> Integers:
 
 def read_number(octets: Bytes, at: int, length: int) -> Integers:
     """Return unsigned numbers, a row each."""
-    found = np.zeros(len(octets), np.int64)
-    for octet in range(at, at + length):
-        found = found << 8 | octets[:, octet]
+    found: Integers = octets[:, at : at + length].astype(np.int64) @ _WEIGHTS[8 - length :]
     return found
 
 

@@ -26,19 +26,22 @@ from icevirt_scanners.grib.headers import (
     read_number,
 )
 from icevirt_scanners.grib.products import FACTS, TEMPLATES, Products
-from icevirt_scanners.grib.sections import END, Fields, HeadReader, KeptHeads, announce
+from icevirt_scanners.grib.sections import END, Fields, KeptHeads, announce
 
 _BEHIND = 5  # octets of section 7 before its data
 _TIME = 28  # of the reference time, in section 1, which follows the 16 octets of section 0
 _NO_WINDOW = 0
+_END = np.frombuffer(END, np.uint8)
+_DENSE, _MOST = 8 * 1024, 8 << 20  # bytes for each message, and all, that are read at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownHeads:
     """The first bytes of the messages of a file, a row each."""
 
-    octets: Bytes  # (n, width)
-    same: Bytes  # (n, width) 255 where a file of the kind has the same, else 0
+    width: int  # of what is read of a message
+    octets: Bytes  # (n, most) zeros where another file of the kind has others
+    same: Bytes  # (n, most) 255 where it has the same, else 0
     begin: Integers  # (n, 8) offsets of sections in the message
     lead: Integers  # (n,) offset of the time to the beginning
     window: Integers  # (n,) and of the length of the interval, _NO_WINDOW where it has none
@@ -74,9 +77,11 @@ class KnownHeads:
             | ((at >= packing + 11) & (at < begin[:, 6, None]))
             | (at >= begin[:, 6, None] + 6)
         )
+        same = np.where(other, 0, 255).astype(np.uint8)
         return cls(
-            octets=first[:, :width].copy(),
-            same=np.where(other, 0, 255).astype(np.uint8),
+            width=min(int(begin[:, 7].max()) + _BEHIND, HEADERS),
+            octets=first[:, :width] & same,
+            same=same,
             begin=begin,
             lead=lead[:, 0],
             window=np.where(interval > 0, begin[:, 4] + interval + 15, _NO_WINDOW),
@@ -86,7 +91,7 @@ class KnownHeads:
         self,
         source: ByteSource,
         rows: Integers,
-        places: Sequence[tuple[int, int]],
+        places: Integers,
         products: Products,
         leads: Integers,
     ) -> Bytes | None:
@@ -95,34 +100,33 @@ class KnownHeads:
         Args:
             source: The file.
             rows: Of the messages.
-            places: Where they begin and end.
+            places: (rows, 2) Where they begin and end.
             products: All of the file, with its times.
             leads: (rows,) what the messages have to say of the time to their beginning.
         """
         if source.local_path is None:
-            announce(source, places)
-        view = HeadReader(source).view
-        texts = [
-            (view(at, min(HEADERS, end - at)), view(end - len(END), len(END))) for at, end in places
-        ]
-        first, ends = _stack([each for each, _ in texts], HEADERS), {each for _, each in texts}
-        begin, length = self.begin[rows], np.array([end - at for at, end in places], np.int64)
-        lengths = products.facts[rows, FACTS.index("length")]
-        window = self.window[rows]
+            announce(source, [*zip(*places.T.tolist(), strict=True)])
+        first, ends = _read_heads(source, places[:, 0], places[:, 1], self.width)
+        length = places[:, 1] - places[:, 0]
+        begin, window = self.begin[rows], self.window[rows]
+        has_window = window != _NO_WINDOW
+        octets = first[:, : self.same.shape[1]]
         is_same = (
-            not ((first[:, : self.same.shape[1]] ^ self.octets[rows]) & self.same[rows]).any()
-            and ends == {END}
+            (ends == _END).all()
+            and (octets & self.same[rows] == self.octets[rows]).all()
             and (read_number(first, 8, 8) == length).all()
-            and (first[:, _TIME : _TIME + 7] == _stack(map(_write, products.time[rows]), 7)).all()
+            and (first[:, _TIME : _TIME + 7] == _write_all(products.time[rows])).all()
             and (_read(first, self.lead[rows], 4) == leads).all()
-            and ((window == _NO_WINDOW) | (_read(first, window, 4) == lengths)).all()
         )
+        if is_same and has_window.any():
+            lengths = products.facts[rows, FACTS.index("length")]
+            is_same = ((_read(first, window, 4) == lengths) | ~has_window).all()
         if not is_same:
             return None
         at, data = begin[:, 7], length - len(END) - begin[:, 7]
-        heads = _cut(first, np.minimum(at, HEADERS - _BEHIND), _BEHIND)
-        for row in np.flatnonzero(at > HEADERS - _BEHIND).tolist():  # behind a bitmap
-            behind = source.read(places[row][0] + int(at[row]), _BEHIND)
+        heads = _cut(first, at, _BEHIND)
+        for row in np.flatnonzero(at > self.width - _BEHIND).tolist():  # behind a bitmap
+            behind = source.read(int(places[row, 0] + at[row]), _BEHIND)
             heads[row] = np.frombuffer(behind.ljust(_BEHIND, b"\0"), np.uint8)
         if (read_number(heads, 0, 4) != data).any() or (heads[:, 4] != 7).any():
             return None
@@ -130,14 +134,33 @@ class KnownHeads:
         packing = _cut(first, begin[:, 5], PACKING)
         packing[np.arange(PACKING) >= own[:, None]] = 0
         points, indicator = _read(first, begin[:, 3] + 6, 4), _cut(first, begin[:, 6] + 5, 1)[:, 0]
-        extents = np.column_stack([own, bitmap, data])
+        extents = np.stack([own, bitmap, data], axis=1)
         odd = find_misfits(packing, points, indicator, extents)
         return None if odd.any() else packing
 
 
+def _read_heads(
+    source: ByteSource, begin: Integers, end: Integers, width: int
+) -> tuple[Bytes, Bytes]:
+    """Return (n, width) first bytes of messages, zeros behind their ends, and (n, 4) last ones."""
+    first, last = int(begin[0]), int(end[-1])
+    extent = last - first
+    if source.local_path and extent <= min(_DENSE * len(begin), _MOST):
+        raw = source.read(first, extent)  # in less time than message by message
+        octets = np.frombuffer(raw.ljust(extent, b"\0") + bytes(width), np.uint8)
+        heads = np.lib.stride_tricks.sliding_window_view(octets, width)[begin - first]
+        ends = np.lib.stride_tricks.sliding_window_view(octets, len(END))[end - first - len(END)]
+        if (is_short := end - begin < width).any():
+            heads[is_short] *= np.arange(width) < (end - begin)[is_short, None]
+        return heads, ends
+    read, places = source.read, [*zip(begin.tolist(), end.tolist(), strict=True)]
+    heads = _stack([read(at, min(width, stop - at)) for at, stop in places], width)
+    return heads, _stack([read(stop - len(END), len(END)) for _, stop in places], len(END))
+
+
 def _stack(texts: Iterable[bytes], width: int) -> Bytes:
     """Return (n, width) bytes, zeros behind the end of shorter ones."""
-    joined = b"".join(each.ljust(width, b"\0") for each in texts)
+    joined = b"".join([each.ljust(width, b"\0") for each in texts])
     return np.frombuffer(joined, np.uint8).reshape(-1, width)
 
 
@@ -150,6 +173,13 @@ def _cut(first: Bytes, at: Integers, width: int) -> Bytes:
 
 def _read(first: Bytes, at: Integers, length: int) -> Integers:
     return read_number(_cut(first, at, length), 0, length)
+
+
+def _write_all(times: Integers) -> Bytes:
+    """Return (n or 1, 7) reference times as sections 1 have them."""
+    if (times == times[:1]).all():
+        times = times[:1]
+    return _stack(map(_write, times.tolist()), 7)
 
 
 @lru_cache(1024)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import zip_longest
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ _UNIT = r" (min|minute|hour|day)s?"
 _INSTANT = re.compile(rf"(\d{{1,9}}){_UNIT} fcst\Z")
 _WINDOW = re.compile(rf"(\d{{1,9}})-(\d{{1,9}}){_UNIT} ([a-z ]+?)( fcst| anl)?\Z")
 _SECONDS = {"min": 60, "minute": 60, "hour": 3600, "day": 86400}
-_TIMES = ("date", "time", "step", "_offset", "_length")
+_TIMES = frozenset({"date", "time", "step", "_offset", "_length"})
 _STEP = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})\Z")
 
 
@@ -193,7 +192,7 @@ def _split(raw: bytes) -> list[str]:
         raise SidecarError("it is not a text") from error
 
 
-def _spread(texts: Sequence[str], known: Mapping[str, int]) -> NDArray[np.int64]:
+def _spread[T: Hashable](texts: Sequence[T], known: Mapping[T, int]) -> NDArray[np.int64]:
     """Return the number of each text, of which there are few."""
     if len(known) == 1:
         return np.full(len(texts), next(iter(known.values())), np.int64)
@@ -251,21 +250,121 @@ def _seconds(date: str, more: str) -> int:
 
 
 def _of_ecmwf(raw: bytes, _: int) -> Sidecar:
-    rows = []
+    begin, length, time, last, rests = _read_shaped(raw) or _read_objects(raw)
+    unsaid = np.full_like(last, -1)
+    order = np.argsort(begin, kind="stable")
+    if (order[1:] < order[:-1]).any():
+        begin, length, time, last = (each[order] for each in (begin, length, time, last))
+        rests = tuple(map(rests.__getitem__, order.tolist()))
+    return Sidecar(begin=begin, end=begin + length, time=time, first=unsaid, last=last, kind=rests)
+
+
+type _Listed = tuple[
+    NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], tuple[str, ...]
+]
+"""Of each line offset, length, reference time, end and what else it says."""
+
+
+@lru_cache(1024)
+def _when(date: str, clock: str, step: str) -> tuple[int, int]:
+    """Return the reference time, and seconds to the end of a field; -1 where that is not said."""
+    clock = clock.zfill(4).ljust(6, "0")
+    found = _STEP.match(step)
+    last = int(found[2]) * 3600 if found else -1  # of a statistic it says the end alone
+    return _seconds(f"{date}{clock[:2]}", clock[2:]), last
+
+
+def _read_objects(raw: bytes) -> _Listed:
+    """Read objects line by line. Raises `SidecarError` if they list no messages."""
+    rows, objects = [], []
     for line in _split(raw):
         try:
             held: dict[str, Any] = json.loads(line)
             begin, length = int(held["_offset"]), int(held["_length"])
-            clock = str(held.get("time", "0000")).zfill(4).ljust(6, "0")
-            time = _seconds(f"{held['date']}{clock[:2]}", clock[2:])
-            step = _STEP.match(str(held.get("step", "0")))
+            when = _when(
+                str(held["date"]), str(held.get("time", "0000")), str(held.get("step", "0"))
+            )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise SidecarError(f"a line without offset, length or date: {line[:80]!r}") from error
-        last = int(step[2]) * 3600 if step else -1  # of a statistic it says the end alone
         rest = repr([pair for pair in held.items() if pair[0] not in _TIMES])
-        rows.append((begin, begin + length, time, last, rest))
-    rows.sort(key=itemgetter(0))
-    *columns, kind = zip(*rows, strict=True)
-    begins, ends, times, lasts = map(_numbers, columns)
-    unsaid = np.full_like(lasts, -1)
-    return Sidecar(begin=begins, end=ends, time=times, first=unsaid, last=lasts, kind=kind)
+        rows.append((begin, length, *when, rest))
+        objects.append(held)
+    *columns, rests = zip(*rows, strict=True)
+    _remember(raw, objects, rests)
+    begins, lengths, times, lasts = map(_numbers, columns)
+    return begins, lengths, times, lasts, rests
+
+
+# what a line says of its place and time, as it is written mostly
+_TOLD = re.compile(rb'("(?:date|time|step|_offset|_length)": ?)("[0-9-]{1,19}"|[1-9][0-9]{0,17}|0)')
+_SHAPES = 32 << 20  # bytes of texts that are remembered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Shape:
+    """A text whose values of places and times may be others."""
+
+    names: tuple[str, ...]  # of these, alike in all lines
+    rests: tuple[str, ...]  # what else each line says
+
+
+_shapes: dict[bytes, _Shape] = {}  # by the text without the values, the latest at the end
+
+
+def _cut_told(raw: bytes) -> tuple[bytes, list[bytes], list[bytes]]:
+    """Return a text with a zero in the place of each value, what is before these, and the values.
+
+    Texts with the same first are the same but for the values.
+    """
+    parts = _TOLD.split(raw)
+    values, names = parts[2::3], parts[1::3]
+    del parts[2::3]
+    return b"\0".join(parts), names, values
+
+
+def _write(value: object) -> bytes:
+    """Return a value as `_TOLD` finds it."""
+    return (f'"{value}"' if isinstance(value, str) else repr(value)).encode()
+
+
+def _remember(raw: bytes, objects: Sequence[Mapping[str, Any]], rests: tuple[str, ...]) -> None:
+    """Remember a text, if what is cut out of it is what its objects say."""
+    shape, keys, values = _cut_told(raw)
+    names = tuple(key.split(b'"')[1].decode() for key in keys)
+    count = len(names) // len(objects)
+    told = names[:count]
+    counts = {name: len(objects) if name in told else 0 for name in _TIMES}
+    if (
+        b"\0" in raw
+        or b"\\" in raw
+        or len(shape) > _SHAPES
+        or names != told * len(objects)
+        or any(raw.count(f'"{name}"'.encode()) != count for name, count in counts.items())
+        or any(_TIMES & held.keys() != {*told} for held in objects)
+        or values != [_write(held[name]) for held in objects for name in told]
+    ):
+        return
+    while _shapes and sum(map(len, _shapes)) + len(shape) > _SHAPES:
+        _shapes.pop(next(iter(_shapes)), None)
+    _shapes[shape] = _Shape(names=told, rests=rests)
+
+
+def _read_shaped(raw: bytes) -> _Listed | None:
+    """Read a text that differs in places and times from one that was read; None for another one."""
+    shape, _, values = _cut_told(raw)
+    if b"\0" in raw or (known := _shapes.get(shape)) is None:
+        return None
+    told = {name: values[at :: len(known.names)] for at, name in enumerate(known.names)}
+    count = len(known.rests)
+    columns = [
+        told.get(name, [default] * count)
+        for name, default in (("date", b""), ("time", b"0000"), ("step", b"0"))
+    ]
+    whens = [*zip(*columns, strict=True)]
+    said = {when: _when(*(each.decode().strip('"') for each in when)) for when in {*whens}}
+    try:
+        begin, length = (_numbers([*map(int, told[name])]) for name in ("_offset", "_length"))
+    except ValueError:  # texts of numbers
+        return None
+    times, lasts = ({when: each[at] for when, each in said.items()} for at in (0, 1))
+    return begin, length, _spread(whens, times), _spread(whens, lasts), known.rests

@@ -65,10 +65,16 @@ def in_one_group(rows):
     return sink.getvalue()
 
 
+def at_most(size, monkeypatch):
+    """Let parts of more bytes not be small, whatever they hold."""
+    monkeypatch.setattr(references, "_SMALL", size)
+    monkeypatch.setattr(references, "_TOGETHER", size)
+
+
 @pytest.mark.parametrize("small", [-1, 1 << 20], ids=["by array", "at once"])
 @pytest.mark.parametrize("encoded", [references.encode, in_one_group], ids=["now", "at first"])
 def test_each_array_reads_its_own_blocks_back(encoded, small, monkeypatch):
-    monkeypatch.setattr(references, "_SMALL", small)
+    at_most(small, monkeypatch)
     reader = references.RefsReader(catalog_of(p=encoded(ROWS)))
     for path in ("/a", "/b", LONG, "/é", "/none"):
         assert list(reader.blocks("p", path)) == [b for name, b in ROWS if name == path]
@@ -100,7 +106,7 @@ def test_small_arrays_share_row_groups_and_equal_references_are_equal_bytes(
     assert raw == references.encode(list(ROWS))
     assert groups_of(raw) == rows
     for small in (-1, 1 << 20):
-        monkeypatch.setattr(references, "_SMALL", small)
+        at_most(small, monkeypatch)
         reader = references.RefsReader(catalog_of(p=raw))
         for path in ("/a", "/b", LONG, "/é", "/none"):
             assert list(reader.blocks("p", path)) == [b for name, b in ROWS if name == path]
@@ -223,7 +229,8 @@ def one_by_one(path, places):
 WAYS = {
     "all parts at once": {},
     "a part at a time": {"_TOGETHER": 0},
-    "large parts": {"_SMALL": -1},
+    "large parts": {"_SMALL": -1, "_TOGETHER": -1},
+    "large parts of many arrays": {"_SMALL": -1},
     "parts of older versions": {"_SHARED": 0},
 }
 

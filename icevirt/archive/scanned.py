@@ -103,6 +103,8 @@ class ScannedArray(Pictured):
     ``contiguous`` says that each chunk is an uncompressed run of values in C order (gzip of such a
     run, where it is stored), which may be cut along the first axis.
     ``beside`` holds what only some ways of combining files need.
+    ``placed_by`` says where on earth its values are, as far as other variables or groups of the
+    file say so, which are left out. Files are compared by it; nothing of it is stored.
     """
 
     path: str
@@ -120,6 +122,7 @@ class ScannedArray(Pictured):
     labels_dtype: str = ""  # numpy typestr of labels
     digest: str = ""
     beside: FactsBeside | None = None
+    placed_by: Mapping[str, JSON] | None = field(default=None, compare=False)
 
     @property
     def schema(self) -> ArraySchema:
@@ -132,6 +135,7 @@ class ScannedArray(Pictured):
             fill_value=self.fill_value,
             attributes=self.attributes,
             contiguous=self.contiguous and not self.whole,
+            placed_by={} if self.placed_by is None else self.placed_by,
         )
 
     def zarr_json(
@@ -274,6 +278,7 @@ class SchemaTexts:
             repr(array.fill_value),
             id(array.attributes),
             array.contiguous,
+            id(array.placed_by),
         )
         known = self._known.get(key)
         if known is None:

@@ -60,7 +60,7 @@ def check_schema(text: str | None) -> None:
     if not all(isinstance(each, str | Mapping) for each in (schema.data_type, *schema.codecs)):
         raise TypeError("data type and codecs must be strings or objects")
     held = schema.attributes
-    if not all(isinstance(each, dict) for each in (held.values, held.dtypes)):
+    if not all(isinstance(each, dict) for each in (held.values, held.dtypes, schema.placed_by)):
         raise TypeError("attributes must be objects")
     if not all(has_dtype(np.dtype(each)) for each in held.dtypes.values()):
         raise TypeError("an attribute has an unknown dtype")

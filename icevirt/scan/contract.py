@@ -295,10 +295,12 @@ class ScannerOptions(CombineHints):
         return found
 
     def wants(self, path: str) -> bool:
+        """Return whether a variable is selected, and in the share of the scan."""
+        return self.selects(path) and (self.share is None or self.share.covers(path))
+
+    def selects(self, path: str) -> bool:
         """Return whether a variable is selected: named itself, or below a named group."""
         if self.variables and not is_named(path, self.variables):
-            return False
-        if self.share is not None and not self.share.covers(path):
             return False
         return not is_named(path, self.drop_variables)
 

@@ -41,6 +41,7 @@ from icevirt.scan.contract import (
     enforce,
 )
 from icevirt.scan.looks import refuse_unread
+from icevirt.scan.places import with_places
 from icevirt.scan.values import with_labels
 
 GROUP = "icevirt.scanners"
@@ -245,6 +246,7 @@ def _scan(scanner: Scanner, source: ByteSource, options: ScannerOptions) -> Scan
     found = scanner.scan(source, options)
     check_paths(found)
     enforce(found, options.policy)
+    found = with_places(found, options, lambda more: scanner.scan(source, more))
     scanned = with_labels(found, source, options)
     source.check_unchanged()
     return scanned

@@ -46,6 +46,7 @@ class EraGroups:
     names: tuple[str, ...]  # of the groups, in the order of the eras
     by_coordinate: bool  # steps are in the order of its values
     contiguous: bool  # each era is one run of steps
+    is_one_place: bool  # files do not contradict one another about where their values are
 
     def below(self, inner: str) -> list[str]:
         """Return the path of a group of the files in each era."""
@@ -162,6 +163,7 @@ def _read_description(node: GroupNode) -> EraGroups | None:
                 names=tuple(map(str, names)),
                 by_coordinate=order == "coordinate",
                 contiguous=contiguous,
+                is_one_place=mark.get("places") != "several",
             )
         case _:
             raise FormatError(
@@ -239,15 +241,17 @@ class _Concatenation:
                 moved = {k: v for k, v in variable.encoding.items() if k == "grid_mapping"}
                 held.setdefault(f"/{name}", {})[era] = {**variable.attrs, **moved}
         for each in contradictions(held):
-            one, other = (list(each.kind.values()).index(kind) for kind in (0, 1))
-            numbers = list(each.kind)
+            one, other = (int(each.row[each.kind == kind][0]) for kind in (0, 1))
             self._refuse(
                 f"{each.path[1:]!r} projects the grid otherwise",
-                numbers[one],
-                numbers[other],
+                one,
+                other,
                 dict(each.said[0]),
                 dict(each.said[1]),
             )
+        if not self._eras.is_one_place:
+            what = "their files place values at several places on earth, or projections"
+            self._refuse(what, 0, len(self._datasets) - 1, None, None)
 
     def _check_indices(self) -> None:
         """Refuse numbers of steps of an era, which name others in the dataset of all."""

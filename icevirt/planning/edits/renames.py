@@ -35,6 +35,7 @@ from icevirt.planning.edits.file_edits import (
     convert,
     statement,
 )
+from icevirt.planning.meaning.places import NAMING
 from icevirt.planning.remedies import drop_fix
 from icevirt.planning.times.units import bounds_of
 from icevirt.remedy_notation import write_code, write_remedy
@@ -88,7 +89,10 @@ def apply_edits(
             corrections.add(
                 new_paths[-1], own.attributes, edit.choose_attributes(new_paths[-1]), url
             )
-        new_schemas.append(_rename_schema(own, old, edit, url, there))
+        made_of = _rename_schema(own, old, edit, url, there)
+        if option == "attrs":
+            made_of = _accept_place(made_of, edit, new_paths[-1])
+        new_schemas.append(made_of.dumps())
     made = replace(
         arrays,
         path=Coded.of(new_paths).take(which),
@@ -187,7 +191,7 @@ def _refuse_other_bounds(
 
 def _rename_schema(
     schema: ArraySchema, path: str, edit: FileEdit, url: str, there: Mapping[str, Collection[str]]
-) -> str:
+) -> ArraySchema:
     renamed = dict(edit.rename)
     names = tuple(
         None if name is None else renamed.get(name, name) for name in schema.dimension_names
@@ -205,7 +209,13 @@ def _rename_schema(
     attributes = with_attributes(
         called, attributes, edit.choose_attributes(called), schema.data_type
     )
-    return replace(schema, dimension_names=names, attributes=attributes).dumps()
+    return replace(schema, dimension_names=names, attributes=attributes)
+
+
+def _accept_place(schema: ArraySchema, edit: FileEdit, path: str) -> ArraySchema:
+    """Return a schema of which was said for all files by which mapping it is placed, if it was."""
+    said = edit.choose_attributes(path).get(NAMING)
+    return schema if said is None else replace(schema, placed_by={NAMING: json.loads(said)[0]})
 
 
 def _rename_within(

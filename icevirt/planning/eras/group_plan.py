@@ -43,7 +43,7 @@ from icevirt.planning.eras.report import (
     offer_rectilinear,
 )
 from icevirt.planning.eras.working_fixes import keep_working_fixes
-from icevirt.planning.meaning.grid_mappings import mapping_fixes
+from icevirt.planning.meaning.grid_mappings import mapping_fixes, unlike_mappings
 from icevirt.planning.meaning.mesh_fixes import with_mesh_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
@@ -291,7 +291,7 @@ def _join_plans(
     )
     refuse_expensive(arrays, spec)  # what each era stores may be little, and all of it much
     by_number = {era.number: era for era in eras.eras}
-    groups = {paths.canonical(spec.group): _mark_eras(parted, spec)}
+    groups = {paths.canonical(spec.group): _mark_eras(prepared, parted, spec)}
     dimensions = summaries_of(prepared, prepared.cells(spec)) if parted.ordered else ()
     for number, plan in enumerate(plans):
         groups |= plan.groups
@@ -353,13 +353,15 @@ def _collect_files(
 # -- what groups say -----------------------------------------------------------------------------
 
 
-def _mark_eras(parted: EraPartition, spec: CombineSpec) -> bytes:
+def _mark_eras(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> bytes:
     described = {
         "version": 1,
         "dimension": parted.dimension,
         "groups": [f"era_{number}" for number in range(parted.count)],
         "order": "coordinate" if is_by_label(parted, spec) else "given",
         "contiguous": parted.contiguous,
+        # the groups alone need not show it: what says a place may be left out
+        **({"places": "several"} if unlike_mappings(prepared.facts) else {}),
     }
     return ScannedGroup(
         path=paths.ROOT, attributes=Attributes(values={MARK: described})

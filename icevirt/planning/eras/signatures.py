@@ -85,10 +85,7 @@ class Grids:
                 of_row[rows] = numbers + len(found)
                 found += kinds
         for each in unlike_mappings(facts):
-            code = facts.arrays.path.values.index(each.path)
-            rows = np.flatnonzero(facts.arrays.path.codes == code)
-            kind = np.array([each.kind.get(at, 0) for at in range(max(each.kind) + 1)], np.int64)
-            of_row[rows] = kind[facts.arrays.schema.codes[rows]] + len(found)
+            of_row[each.row] = each.kind + len(found)
             found += [
                 {f"attribute {name}": [value, None] for name, value in said.items()}
                 for said in each.said

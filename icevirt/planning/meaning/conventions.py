@@ -16,7 +16,7 @@ from icevirt.archive.facts import CatalogFacts, variables_of
 from icevirt.archive.schema import DECODING, ScannedGroup
 from icevirt.errors import CombineError
 from icevirt.planning.combine.combine_attrs import CombineAttrs
-from icevirt.planning.meaning.grid_mappings import PROJECTING
+from icevirt.planning.meaning.places import PROJECTING
 from icevirt.planning.remedies import choose, fix, list_names
 from icevirt.remedy_notation import write_code, write_remedy
 

@@ -78,6 +78,7 @@ class PlacedFields:
     cube: Cube
     grid: Grid
     index: NDArray[np.int64]  # (n, axes)
+    placed_by: Mapping[str, Any] | None = None  # see `ScannedArray`
 
     def refer(
         self, offset: NDArray[np.int64], length: NDArray[np.int64], context: ScanContext
@@ -108,6 +109,7 @@ class PlacedFields:
             fill_value="NaN",
             attributes=_attributes_of(self.key, self.grid),
             references=table,
+            placed_by=self.placed_by,
         )
 
 

@@ -6,8 +6,9 @@ it shares with the scan which message is where.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -166,7 +167,14 @@ def _make(
         _refuse_other(path, rows, repeated, held, context)
         again = np.isin(np.arange(len(rows)), [second for _, second in repeated])
         rows, index = rows[~again], index[~again]
-    variable = arrays.PlacedFields(path=path, key=key, cube=held.cube, grid=place.grid, index=index)
+    variable = arrays.PlacedFields(
+        path=path,
+        key=key,
+        cube=held.cube,
+        grid=place.grid,
+        index=index,
+        placed_by=_find_place(held, place, context.options),
+    )
     if context.options.policy_of(path) is Policy.native:
         nbytes = len(rows) * int(np.prod(place.grid.shape)) * 8
         context.budget.spend(nbytes, variable=path, cause="its policy is 'native'")
@@ -181,6 +189,20 @@ def _make(
     bodies = (held.message(row, context.source) for row in held.fetch(rows, context.source))
     digest = hash_values(array.data_type, array.shape, bodies)
     return replace(array, beside=FactsBeside(digest=digest))
+
+
+def _find_place(
+    held: DescribedFile, place: GridOfFile, options: ScannerOptions
+) -> Mapping[str, Any] | None:
+    """Return what says where points are, as far as it is left out."""
+    grid, found = place.grid, dict[str, Any]()
+    if grid.mapping and not options.selects(paths.join(held.group, arrays.MAPPING)):
+        found |= grid.mapping
+    names = grid.axes or ("latitude", "longitude")
+    if not all(options.selects(paths.join(held.group, name)) for name in names):
+        digest = hashlib.blake2b(place.section, digest_size=8)
+        found["GRIB_gridDefinition"] = f"{grid.kind} {digest.hexdigest()}"
+    return found or None
 
 
 def _refuse_other(

@@ -15,6 +15,7 @@ from icevirt_scanners.tiff.directories import Directory, TiffDamageError
 
 DIRECTORY, DOUBLES, TEXTS = 34735, 34736, 34737
 MODEL_TYPE, RASTER_TYPE, GEOGRAPHIC, PROJECTED, VERTICAL = 1024, 1025, 2048, 3072, 4096
+_NAMES = (RASTER_TYPE, 1026, 2049, 3073, 4097)  # and citations
 _USER_DEFINED = 32767
 _IN_MODEL = {1: PROJECTED, 2: GEOGRAPHIC}
 
@@ -56,6 +57,12 @@ class GeoKeys:
         """Return the number of a choice; 0 where there is none."""
         found = self.values.get(key, 0)
         return int(found) if isinstance(found, int | float) else 0
+
+    @property
+    def text(self) -> str:
+        """What they say of the reference system but for names, as one text."""
+        said = {key: self.values[key] for key in sorted(self.values) if key not in _NAMES}
+        return " ".join(f"{key}={value}" for key, value in said.items())
 
     @property
     def epsg(self) -> tuple[int, ...]:

@@ -53,7 +53,14 @@ def _arrays(
     has_mapping = has_system(keys) or transform is not None
     beside = (MAPPING,) if has_mapping else ()
     names = DIMENSIONS if directory is page.image else _name_axes(level)
-    image = partial(make_variable, directory=directory, full=page.image, keys=keys, beside=beside)
+    image = partial(
+        make_variable,
+        directory=directory,
+        full=page.image,
+        keys=keys,
+        beside=beside,
+        placed_by=_find_place(keys, paths.join(group, MAPPING), context),
+    )
     made: dict[str, Callable[..., ScannedArray]] = {VARIABLE: image}
     if (mask := page.mask_of(directory)) is not None:
         made[MASK] = partial(make_mask, directory=mask)
@@ -89,6 +96,7 @@ def _levels(page: Page, group: str) -> Attributes:
     return Attributes.of(say(layout))
 
 
+_KEYS = "geotiff_keys"
 _CF: Mapping[str, Mapping[str, Any]] = {
     "x": {"axis": "X"},
     "y": {"axis": "Y"},
@@ -127,6 +135,12 @@ def _coordinates(
     return {name: found[name] for name in wanted if name in found}
 
 
+def _find_place(keys: GeoKeys, path: str, context: ScanContext) -> dict[str, str]:
+    """Return what says the reference system, if its grid mapping is left out."""
+    has_words = has_system(keys) and not context.options.selects(path)
+    return {_KEYS: keys.text} if has_words else {}
+
+
 def _mapping(
     path: str, keys: GeoKeys, transform: Transform | None, context: ScanContext
 ) -> dict[str, Any]:
@@ -149,8 +163,9 @@ def _mapping(
                 cause=str(error),
             ) from error
         except ValueError as error:
-            text = f"the reference system of the file is left out: {error}"
+            text = f"the reference system of the file is shown by its GeoKeys alone: {error}"
             context.warn(path, "system-left-out", text)
+            shown = {_KEYS: keys.text}
     if transform is not None:
         shown["GeoTransform"] = transform.text
     return shown

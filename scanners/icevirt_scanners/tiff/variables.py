@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -54,6 +55,7 @@ def make_variable(
     keys: GeoKeys,
     names: Names,
     beside: tuple[str, ...],
+    placed_by: Mapping[str, str],
     context: ScanContext,
 ) -> ScannedArray:
     """Return the variable of an image, which is ``full`` or an overview of it.
@@ -80,6 +82,7 @@ def make_variable(
         array,
         fill_value=spell(fill, image.dtype),
         attributes=Attributes.of(shown),
+        placed_by=placed_by,
     )
     return with_facts(array, image.dtype, context, _OwnBytes(context.source))
 

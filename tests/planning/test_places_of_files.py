@@ -214,8 +214,7 @@ def test_what_the_error_proposes_accepts_the_files(tmp_path, case):
     assert report.open().field.shape == (2, 2, 3)
 
 
-@pytest.mark.parametrize("add", [icevirt.append, icevirt.update], ids=["append", "update"])
-def test_a_file_of_another_place_is_not_added(tmp_path, add):
+def test_a_file_of_another_place_is_not_added(tmp_path):
     repo = str(tmp_path / "repo")
     (tmp_path / "in").mkdir()
     for number in range(2):
@@ -223,4 +222,10 @@ def test_a_file_of_another_place_is_not_added(tmp_path, add):
     icevirt.build([str(tmp_path / "in/*.nc")], repo, concat_dim="time", scan_options=ONLY)
     new = netcdf(tmp_path / "in/2.nc", 2, ZONES[1])
     with pytest.raises(CombineError, match="longitude_of_central_meridian of /field"):
-        add(*([[new], repo] if add is icevirt.append else [repo]))
+        icevirt.append([new], repo)
+    updated = icevirt.update(repo)
+    assert "longitude_of_central_meridian of /field differs in 1 of 3 files" in str(updated)
+    with xr.open_zarr(
+        icevirt.Repository.open(repo).readonly_session("main").store, consolidated=False
+    ) as held:
+        assert held.sizes["time"] == 2

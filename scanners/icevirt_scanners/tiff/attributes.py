@@ -31,6 +31,9 @@ _MOST_XML = 1 << 20
 _STATED = {"scale": 1.0, "offset": 0.0}
 _RESERVED = frozenset(DECODING) - {"units"} | {"coordinates", "grid_mapping", "bounds"}
 """Names that CF gives a meaning, which items of free text under such a name do not have."""
+_OF_DURATIONS = {
+    *("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
+}
 _OF_BANDS = ("scale_factor", "add_offset", "scales", "offsets", "long_name")
 
 type Tell = Callable[[str, str], None]
@@ -104,11 +107,19 @@ def _of_gdal(text: str, samples: int, warn: Tell) -> dict[str, Any]:
         elif role in by_role and sample.isdecimal():
             by_role[role][int(sample)] = held
     found.pop("", None)
+    if _makes_times(found.get("units", "")):
+        found["gdal_units"] = found.pop("units")
+        warn("units-renamed", f"units of GDAL's metadata are no times: {found['gdal_units']!r}")
     if lost := sorted(_RESERVED & found.keys()):
         found = {name: held for name, held in found.items() if name not in _RESERVED}
         warn("metadata-left-out", f"texts of GDAL's metadata that have names of CF's: {lost}")
     stated = {name: _numbers(by_role[name], name, warn) for name in _STATED}
     return found | _by_band(stated, by_role["description"], samples)
+
+
+def _makes_times(units: str) -> bool:
+    """Say whether readers of CF take numbers for times or durations; GDAL's readers do not."""
+    return "since" in units or units in _OF_DURATIONS
 
 
 def _numbers(texts: Mapping[int, str], role: str, warn: Tell) -> dict[int, float]:

@@ -9,6 +9,7 @@ import tifffile
 from rasterio.control import GroundControlPoint
 from rasterio.transform import Affine
 
+import icevirt
 from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.objects.opening import open_source
@@ -227,3 +228,15 @@ def test_pyproj_is_needed_for_reference_systems_only(tmp_path, monkeypatch):
     assert [array.path for array in left.arrays] == ["/band_data", "/band", "/y", "/x"]
     by_gdal(tmp_path / "b.tif", values("uint8"), crs=None)
     assert "/x" in [array.path for array in scan_file(tmp_path / "b.tif").arrays]
+
+
+@pytest.mark.parametrize("units", ["days since 2020-01-01", "hours"])
+def test_units_of_metadata_make_no_times(units, tmp_path):
+    """rioxarray shows the numbers, and the text as units, which it does not decode."""
+    data = values("int16", (1, 70, 90))
+    by_gdal(tmp_path / "a.tif", data, tags=lambda file: file.update_tags(1, units=units))
+    report = icevirt.build([str(tmp_path / "a.tif")], str(tmp_path / "repo"))
+    shown = report.open(decode_timedelta=True).band_data
+    np.testing.assert_array_equal(shown.values, data)
+    assert (shown.dtype.kind, shown.attrs["gdal_units"]) == ("i", units)
+    assert any("units of GDAL's metadata are no times" in str(each) for each in report.findings)

@@ -208,11 +208,14 @@ ci:
     #!/usr/bin/env bash
     set -euo pipefail
     CI=true uv run pytest
+    mkdir -p build
+    # beside what downloads
+    uv run python tests/java_classes.py >build/java.log 2>&1 & java=$!
     just servers
     # the second tier waits for servers and Spark: the checks take what it leaves of the processors,
     # and find their packages installed, so that none is written below running tests
     uv sync --quiet --group docs --group release
-    mkdir -p build
+    wait "$java" || cat build/java.log
     nice just checks >build/checks.log 2>&1 & checks=$!
     passed=true
     CI=true uv run pytest --tier=rest || passed=false

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+import java_classes
 from long_forms import IS_LONG
 
 if sys.dont_write_bytecode and "PYTHONDONTWRITEBYTECODE" in os.environ:
@@ -27,6 +28,8 @@ if sys.dont_write_bytecode and "PYTHONDONTWRITEBYTECODE" in os.environ:
 # builds of the tests are no builds of this user
 os.environ["XDG_STATE_HOME"] = _state = tempfile.mkdtemp(prefix="icevirt-tests-state-")
 atexit.register(shutil.rmtree, _state, ignore_errors=True)
+
+java_classes.use_archive(os.environ)
 
 if TYPE_CHECKING:
     from icevirt.execution.executor import Executor

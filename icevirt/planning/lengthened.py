@@ -142,11 +142,20 @@ _LAID_OUT = (
     *("data_type", "fill_value", "chunk_key_encoding", "storage_transformers"),
     *("codecs", "chunk_grid"),
 )
-_MOST_REWRITTEN = 4 * JOINED_CHUNK_BYTES  # bytes of stored values that are cut anew
+MOST_REWRITTEN = 4 * JOINED_CHUNK_BYTES  # bytes of stored values that are cut anew
 
 
 class OtherwiseError(Exception):
     """The plan would change more than the end of the dataset; the text says what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scattered:
+    """Where new values belong that do not all lie behind the others."""
+
+    into: Mapping[int, NDArray[np.int64]]  # by axis: (steps,) in the array
+    of: Mapping[int, NDArray[np.int64]]  # by axis: (steps,) among the new values
+    may_fill: bool  # whether a place may have been reserved; else values there are the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,6 +170,7 @@ class LengthenedArray:
     expected: int | None  # references that are added; None: not known before
     is_cut: bool = False  # chunks are encoded anew, in the form in which the variable is stored
     coarsen: Coarsening | None = None  # what is stored for blocks of values
+    scattered: Scattered | None = None  # of values; None: they follow the others along the axis
 
     @property
     def first(self) -> int:
@@ -193,7 +203,8 @@ class Lengthened:
 
     def plan_added(self, plan: BuildPlan) -> BuildPlan:
         """Return a plan of what is added."""
-        found = [e.added for e in self.arrays if e.added.mode is not ArrayMode.given]
+        made = (each.added for each in self.arrays)
+        found = [e for e in made if e.mode is not ArrayMode.given and len(e.files)]
         return replace(plan, arrays=tuple(found))
 
 
@@ -223,11 +234,7 @@ def lengthen(  # noqa: PLR0917 - a plan, and what it is held against
         OtherwiseError: The plan changes something else, too.
     """
     _check_files(plan, facts, ends)
-    _check_same({each.path for each in plan.arrays}, {*decided}, "variable")
-    _check_same({*plan.groups}, {*groups}, "group")
-    for path, digest in groups_decided(plan.groups).items():
-        if digest != groups[path]:
-            raise OtherwiseError(f"the attributes of {path} would change")
+    check_as_before(plan, decided, groups)
     found: dict[Growing, list[LengthenedArray]] = {kind: [] for kind in Growing}
     stored: list[LengthenedArray] = []
     behind = _steps_behind(plan, ends)
@@ -235,7 +242,7 @@ def lengthen(  # noqa: PLR0917 - a plan, and what it is held against
         before, now = decided[array.path], decision_of(array)
         form = forms.get(array.path)
         now = now if form is None else replace(now, shape=form.shape(now.shape))
-        node = _as_decided(array, before, now, tip)
+        node = as_decided(array, before, now, tip)
         if steps is not None and _length_along(node, plan.concat_dim[0]) not in (None, steps):
             raise OtherwiseError(f"steps are missing between {array.path} and the new files")
         if now.kind is Growing.by_references:
@@ -253,7 +260,22 @@ def lengthen(  # noqa: PLR0917 - a plan, and what it is held against
     )
 
 
-def _as_decided(array: PlannedArray, before: Decided, now: Decided, tip: Snapshot) -> ArrayNode:
+def check_as_before(
+    plan: BuildPlan, decided: Mapping[str, Decided], groups: Mapping[str, str]
+) -> None:
+    """Make sure that a plan has the arrays and groups of the last build.
+
+    Raises:
+        OtherwiseError: It has others, or other attributes of a group.
+    """
+    _check_same({each.path for each in plan.arrays}, {*decided}, "variable")
+    _check_same({*plan.groups}, {*groups}, "group")
+    for path, digest in groups_decided(plan.groups).items():
+        if digest != groups[path]:
+            raise OtherwiseError(f"the attributes of {path} would change")
+
+
+def as_decided(array: PlannedArray, before: Decided, now: Decided, tip: Snapshot) -> ArrayNode:
     """Return an array as it is, if the plan decides about it what was decided before."""
     if (now.kind, now.digest) != (before.kind, before.digest):
         raise OtherwiseError(f"{array.path} would be described or encoded otherwise")
@@ -344,22 +366,22 @@ def _by_references(
         raise OtherwiseError(f"some chunks of {path} {why}")
     axis, begin = _behind(array, ends)
     planned = json.loads(array.zarr_json)
-    _check_layout(array, form.apply(planned, path) if form and is_cut else planned, node, document)
+    check_layout(array, form.apply(planned, path) if form and is_cut else planned, node, document)
     length, edge, more = node.shape[axis], array.chunk_shape[axis], array.shape[axis] - begin
     if begin % edge or (length % edge and not is_cut):
         raise OtherwiseError(f"the last chunk of {path} is not full{' in its files' * is_cut}")
     shape, kept = _shape(array, node, axis, more, form), length
-    alone, zarr_json = shape, _with_shape(document, shape)
+    alone, zarr_json = shape, with_shape(document, shape)
     if is_cut:
         edge = document["chunk_grid"]["configuration"]["chunk_shape"][axis]
         alone, kept = _with_length(array.shape, axis, more), length // edge * edge
     new = np.flatnonzero(array.files >= ends)
     grid = [-(-size // step) for size, step in zip(alone, array.chunk_shape, strict=True)]
-    counts, expected = _counts(array, facts, ends, array.whole[new])
+    counts, expected = count_new(array, facts, ends, array.whole[new])
     added = replace(
-        _only(array, new),
+        only_new(array, new),
         shape=alone,
-        zarr_json=_with_shape(planned, alone) if is_cut else zarr_json,
+        zarr_json=with_shape(planned, alone) if is_cut else zarr_json,
         starts=array.starts[new] + (0 if is_cut else length) - begin,
         window=window_of(grid, axis, math.prod(array.window)),
         references=counts,
@@ -377,7 +399,7 @@ def _by_references(
     )
 
 
-def _only(array: PlannedArray, new: NDArray[np.int64]) -> PlannedArray:
+def only_new(array: PlannedArray, new: NDArray[np.int64]) -> PlannedArray:
     """Return an array of some of its files."""
     return replace(
         array,
@@ -426,7 +448,7 @@ def _begin(files: bytes, starts: bytes, lengths: bytes, total: int, ends: int) -
     return begin
 
 
-def _check_layout(
+def check_layout(
     array: PlannedArray,
     planned: Mapping[str, Any],
     node: ArrayNode,
@@ -455,12 +477,13 @@ def _with_length(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, .
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
-def _with_shape(document: Mapping[str, Any], shape: tuple[int, ...], **more: JSON) -> bytes:
+def with_shape(document: Mapping[str, Any], shape: tuple[int, ...], **more: JSON) -> bytes:
+    """Return the metadata of an array with another shape, and what else differs."""
     made = {**document, "shape": list(shape), **more}
     return json.dumps(made, ensure_ascii=False).encode()  # other clients write NaN
 
 
-def _counts(
+def count_new(
     array: PlannedArray, facts: CatalogFacts, ends: int, whole: NDArray[np.bool_]
 ) -> tuple[ReferenceCounts, int | None]:
     """Return the references of new files, and how many are written of them, if that is plain."""
@@ -484,36 +507,36 @@ def _by_values(  # noqa: PLR0917 - an array, and where it goes on
     more = array.shape[axis] - begin
     shape = _shape(array, node, axis, more, form)
     if form is None or form.is_copy:
-        edges, codecs = choose_joined_edges(shape, (axis,)), _codecs(array, document, shape)
+        edges, codecs = choose_joined_edges(shape, (axis,)), choose_codecs(array, document, shape)
     else:
         edges = document["chunk_grid"]["configuration"]["chunk_shape"]
         codecs = document["codecs"]
     planned = json.loads(array.zarr_json)
-    _check_layout(array, planned, node, document, ("codecs", "chunk_grid"))
-    grid = _regular(edges)
+    check_layout(array, planned, node, document, ("codecs", "chunk_grid"))
+    grid = regular_grid(edges)
     is_same = document["chunk_grid"] == grid and document["codecs"] == codecs
     kept = node.shape[axis] // edges[axis] * edges[axis] if is_same else 0
     rewritten = math.prod(_with_length(node.shape, axis, node.shape[axis] - kept))
-    if 8 * rewritten > _MOST_REWRITTEN:
+    if 8 * rewritten > MOST_REWRITTEN:
         raise OtherwiseError(f"the stored values of {array.path} would be cut otherwise")
     alone = _with_length(shape, axis, more)
     chunk = tuple(max(1, size) for size in alone)
     if array.values is None:
         new = np.flatnonzero(array.files >= ends)
         added = replace(
-            _only(array, new), mode=ArrayMode.join, starts=array.starts[new] - begin, held=None
+            only_new(array, new), mode=ArrayMode.join, starts=array.starts[new] - begin, held=None
         )
     else:
         added = replace(array, values=array.values[(slice(None),) * axis + (slice(begin, None),)])
     return LengthenedArray(
         node=node,
-        zarr_json=_with_shape(document, shape, chunk_grid=grid, codecs=codecs),
+        zarr_json=with_shape(document, shape, chunk_grid=grid, codecs=codecs),
         axis=axis,
         added=replace(
             added,
             shape=alone,
             chunk_shape=chunk,
-            zarr_json=_with_shape(document, alone, chunk_grid=_regular(chunk)),
+            zarr_json=with_shape(document, alone, chunk_grid=regular_grid(chunk)),
             window=(1,) * len(alone),
         ),
         kept=kept,
@@ -521,11 +544,14 @@ def _by_values(  # noqa: PLR0917 - an array, and where it goes on
     )
 
 
-def _regular(edges: Sequence[int]) -> dict[str, JSON]:
+def regular_grid(edges: Sequence[int]) -> dict[str, JSON]:
+    """Return the chunk grid of chunks of one shape."""
     return {"name": "regular", "configuration": {"chunk_shape": list(edges)}}
 
 
-def _codecs(array: PlannedArray, document: Mapping[str, Any], shape: tuple[int, ...]) -> list[JSON]:
+def choose_codecs(
+    array: PlannedArray, document: Mapping[str, Any], shape: tuple[int, ...]
+) -> list[JSON]:
     """Return the codecs of stored values, compressed from a few hundred bytes on."""
     plain = [each for each in array.schema.codecs if each != STORED_CODEC]
     dtype = find_fixed_dtype(array.schema.data_type)

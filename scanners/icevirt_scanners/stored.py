@@ -31,7 +31,7 @@ def hold(
         chunk_shape=held.shape,
         data_type=dtype.name,
         codecs=(bytes_codec(dtype),),
-        fill_value="NaN" if dtype.kind == "f" else 0,
+        fill_value=attributes.get("_FillValue", "NaN" if dtype.kind == "f" else 0),
         attributes=Attributes.of(attributes),
         references=ChunkTable.of_inline(index=np.zeros((1, held.ndim), np.int64), chunks=[raw]),
         whole=True,

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from icevirt.api.dataset.change import Request
+from icevirt.api.dataset.planning import Planned
 from icevirt.api.dataset.records import RecordedBuild, identity_by
 from icevirt.api.dataset.replacing import find_undone
 from icevirt.api.dataset.scanning import Scan, close_catalog, scan_missing
-from icevirt.api.dataset.stored_tail import ManifestReads
+from icevirt.api.dataset.stored_tail import ManifestReads, read_whole
 from icevirt.api.dataset.tail import TailState
 from icevirt.api.dataset.target import Target, nodes_of
 from icevirt.api.events import Clock
@@ -28,8 +29,10 @@ from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId8
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
+from icevirt.planning.filled_cells import CubeGrowth, coordinate_along, labels_of, place_along
 from icevirt.planning.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.schedule.write_tasks import bundle, few_drafts
+from icevirt.planning.stored_form import forms_of
 from icevirt.planning.twins import find_unmarked, leave_behind
 from icevirt.repo.assets import Assets
 from icevirt.storage.memory import MemoryStorage
@@ -233,3 +236,35 @@ def collect_added(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedC
         each.node.id: each.added.values for each in growth.values if each.added.values is not None
     }
     return replace(found, values={**found.values, **given})
+
+
+def fill_cube(job: Appending, planned: Planned) -> Lengthened:
+    """Return what the new files add to a dataset whose files lie along several dimensions.
+
+    Raises:
+        OtherwiseError: They change something else, too, or no labels say where they belong.
+    """
+    plan, new = planned.plan, {file.url for file in job.new}
+    if forms_of(job.record):
+        raise OtherwiseError("variables of files along several dimensions are stored")
+    is_new = np.array([plan.files.url[row] in new for row in range(len(plan.files))], np.bool_)
+    named = [coordinate_along(plan, name) for name in plan.concat_dim]
+    axes = {}
+    for each in named:
+        node = job.tip.find(each.path)
+        if not isinstance(node, ArrayNode) or node.id != each.node_id:
+            raise OtherwiseError(f"{each.path} is no longer there, or another array")
+        keys = [ref.object_id for ref in node.manifests]
+        manifests = {key: future.result() for key, future in job.reads.of(keys).items()}
+        held = read_whole(job.assets, node, manifests)
+        (name,) = each.schema.dimension_names
+        axes[str(name)] = place_along(each, labels_of(each, plan, planned.facts), held, is_new)
+    cube = CubeGrowth(
+        plan=plan,
+        facts=planned.facts,
+        ends=len(job.state.ends),
+        is_new=is_new,
+        axes=axes,
+        is_reserving=job.request.spec.options.missing == "reserve",
+    )
+    return cube.find(job.state.decided, job.state.groups, job.tip)

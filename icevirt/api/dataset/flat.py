@@ -22,6 +22,7 @@ from icevirt.api.dataset.end_plan import (
     beside,
     borrow,
     collect_added,
+    fill_cube,
     look_at_others,
     scan_ends,
     scan_of,
@@ -233,7 +234,10 @@ def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
         )
         facts, plan, steps = planned.facts, planned.plan, planned.steps
         forms, ends = forms_of(job.record), len(state.ends)
-        growth = lengthen(plan, facts, ends, state.decided, state.groups, job.tip, steps, forms)
+        if len(plan.concat_dim) > 1:
+            growth = fill_cube(job, planned)
+        else:
+            growth = lengthen(plan, facts, ends, state.decided, state.groups, job.tip, steps, forms)
         kept_notes, edited = look_at_others(job, plan, growth)
         known = job.target.config.virtual_chunk_containers
         containers = tuple(
@@ -292,8 +296,8 @@ def _refuse_unfit(request: Request, record: Mapping[str, Any]) -> None:
     choices, recorded = request.choices, record.get("combine", {})
     if request.absent or recorded.get("absent"):
         raise OtherwiseError("steps of files that are gone read as missing")
-    if len(request.options.concat_dims) != 1:
-        raise OtherwiseError("the last build grew along no dimension, or along several")
+    if not request.options.concat_dims:
+        raise OtherwiseError("the last build grew along no dimension")
     if record.get("eras", 1) != 1 or choices.combine.on_mismatch == "eras":
         raise OtherwiseError("files may become several eras")
     if request.nest is not None or request.commit.publish_as:

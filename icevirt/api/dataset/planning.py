@@ -184,6 +184,8 @@ def plan_ends(
         raise OtherwiseError("files refer to other files")
     spec = request.along(scan.options).spec
     spec = replace(spec, build_id=str(record["build_id"]), kept=kept)
+    if len(spec.concat_dim) > 1:  # of a cube, a few files lack places
+        spec = replace(spec, options=replace(spec.options, missing="reserve"))
     try:
         facts, spec = request.choices.edits.apply(facts, spec)
         prepared = prepare(facts, spec)
@@ -191,20 +193,17 @@ def plan_ends(
         # a plan with a step for each that lies between the ends would be as long as the dataset
         apart = replace(spec, spacing={})
         plan = add_twins(combine_prepared(prepared, apart), own_twins(record, tip))
-        steps = steps_behind(prepared, spec, scan.unopened)
+        steps = steps_behind(prepared, spec, scan.unopened) if len(spec.concat_dim) == 1 else None
     except IcevirtError as error:
         raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error
     if prepared.left_out or prepared.cuts:
         raise OtherwiseError("files hold the same steps, and one of them counts")
-    (axis,), (name,) = prepared.cells(apart).axes, plan.concat_dim
-    nodes = [tip.find(array.path) for array in plan.arrays]
-    lengths = (
-        dict(zip(node.dimension_names or (), node.shape, strict=False)).get(name)
-        for node in nodes
-        if isinstance(node, ArrayNode)
-    )
-    there = next((length for length in lengths if length is not None), None)
-    gaps = tuple(new_gaps(prepared.facts, axis, scan.unopened, there)) if steps is None else ()
+    if len(spec.concat_dim) > 1 and (spec.spacing or prepared.cells(apart).of_groups):
+        raise OtherwiseError("groups have steps of their own, or all steps have places")
+    gaps: list[str] = []
+    for axis in prepared.cells(apart).axes if steps is None else ():
+        there = _length_along(tip, plan, axis.dimension)
+        gaps += new_gaps(prepared.facts, axis, scan.unopened, there)
     plan = request.commit.named_containers.put_into_containers(facts, plan)
     return Planned(
         request=request,
@@ -214,8 +213,19 @@ def plan_ends(
         spec=spec,
         plan=plan,
         steps=steps,
-        gaps=gaps,
+        gaps=tuple(gaps),
     )
+
+
+def _length_along(tip: Snapshot, plan: BuildPlan, dimension: str) -> int | None:
+    """Return how long a dimension is in the dataset; None where no array says so."""
+    nodes = (tip.find(array.path) for array in plan.arrays)
+    lengths = (
+        dict(zip(node.dimension_names or (), node.shape, strict=False)).get(dimension)
+        for node in nodes
+        if isinstance(node, ArrayNode)
+    )
+    return next((length for length in lengths if length is not None), None)
 
 
 def _values_of_new_files(scan: Scan, facts: CatalogFacts) -> ReadValues:

@@ -30,6 +30,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import (
     ArrayNode,
+    Extents,
     ManifestFile,
     ManifestRef,
     Snapshot,
@@ -38,7 +39,13 @@ from icevirt.model.snapshot import (
 )
 from icevirt.objects.answers import Staleness
 from icevirt.objects.authorize import GrantedAccess
-from icevirt.planning.lengthened import Lengthened, LengthenedArray, OtherwiseError
+from icevirt.planning.lengthened import (
+    MOST_REWRITTEN,
+    Lengthened,
+    LengthenedArray,
+    OtherwiseError,
+    Scattered,
+)
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.kept_objects import cache_of
@@ -49,7 +56,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.session import Session
 from icevirt.repo.view import Context
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.chunk_encoding import Sink, decode_chunk, encode_chunks, store_large
+from icevirt.tasks.chunk_encoding import Sink, decode_chunk, encode_chunks, fill_of, store_large
 from icevirt.tasks.coarse_values import as_coarse
 from icevirt.tasks.copy_chunks import KeptChunks, copy_rows, encode_box, read_weights, session_of
 from icevirt.tasks.write_manifests import AddedChunks
@@ -60,6 +67,8 @@ from icevirt.wire.manifests import manifest
 
 HOT_REFERENCES = 50_000
 """References of the hot manifest, about 600 KiB; with more of them another one is begun."""
+
+_MOST_AGAIN = 20 * HOT_REFERENCES  # of manifests among whose references new ones lie
 
 MAX_LISTED = 100_000
 """Chunks that a transaction log lists; of more it names the arrays."""
@@ -160,7 +169,9 @@ def store_tail(
     """
     count = sum(len(table) for _, table in added.references) + len(growth.values)
     joined = _find_hot(tip, growth, hot, count)
+    met = _find_met(tip, growth, added, joined)
     needed = {ref.object_id for each in growth.values for ref in each.node.manifests}
+    needed |= {key for keys in met.values() for key in keys}
     needed |= {key for each in growth.stored for key in each.manifests_changed}
     needed |= set() if joined is None else {joined}
     manifests = {key: future.result() for key, future in read.of(needed).items()}
@@ -191,9 +202,10 @@ def store_tail(
         counts[made.array.added.path] = ReferenceCounts.of(new)
     ids = frozenset(bytes(row) for each in tables for row in each.table.chunk_ids)
     listed = pool.submit(content_names.record, assets.storage, column(ids))
-    if joined is not None:
-        tables = _beside(tables, joined, manifests[joined].arrays)
-    found = list(_encode(assets, tables, read))
+    closed: list[_Table] = []
+    if joined is not None or met:
+        closed, tables = _beside(tables, joined, met, manifests)
+    found = [*_encode(assets, closed, read), *_encode(assets, tables, read)]
     many = sum(len(one) for each in chunks.values() for one in each) > MAX_LISTED
     infos = [info for info, _, _ in found]
     last = infos[-1] if infos else None
@@ -226,20 +238,113 @@ def _find_hot(tip: Snapshot, growth: Lengthened, hot: str, count: int) -> Object
     return key if there and has_room else None
 
 
-def _beside(
-    tables: Sequence[_Table], joined: ObjectId12, held: Mapping[ObjectId8, ChunkTable]
-) -> list[_Table]:
-    """Return tables with the references of the same arrays that a manifest holds."""
-    found = []
-    for each in tables:
-        before = held.get(each.array.node.id)
-        has_it = any(ref.object_id == joined for ref in each.array.node.manifests)
-        if joined in each.replaces or before is None or not has_it:
-            found.append(each)
-        else:
-            both = ChunkTable.concatenate([before, each.table])
-            found.append(replace(each, table=both))
+def _find_met(
+    tip: Snapshot, growth: Lengthened, added: AddedChunks, joined: ObjectId12 | None
+) -> dict[ObjectId8, frozenset[ObjectId12]]:
+    """Return the manifests among whose references new ones lie, by array.
+
+    Readers look into one manifest only: the first whose extents hold a chunk. So extents of one
+    array must not overlap, and what lies among others is written with them.
+
+    Raises:
+        OtherwiseError: They hold too much to be written again.
+    """
+    boxes: dict[ObjectId8, list[_Box]] = {}
+    for key, table in added.references:
+        if len(table):
+            boxes.setdefault(key, []).append(np.array(table.extents(), np.int64))
+    found = {}
+    for each in growth.references:
+        if each.node.id not in boxes:
+            continue
+        refs = {ref.object_id: ref.extents for ref in each.node.manifests}
+        met, hull = set[ObjectId12](), _hull(boxes[each.node.id])
+        hit = [joined] if joined in refs else _meeting(refs, hull)
+        while hit:
+            met.update(hit)
+            hull = _hull(
+                [
+                    hull,
+                    *(
+                        np.array(box if len(box := refs.pop(key)) else hull, np.int64)
+                        for key in hit
+                    ),
+                ]
+            )
+            hit = _meeting(refs, hull)
+        if met:
+            found[each.node.id] = frozenset(met)
+    infos = map(tip.manifest, frozenset[ObjectId12]().union(*found.values()))
+    if sum(info.num_chunk_refs for info in infos if info is not None) > _MOST_AGAIN:
+        raise OtherwiseError("new files lie among too many others in manifests")
     return found
+
+
+type _Box = NDArray[np.int64]  # (axes, 2) the first, and the one behind the last
+
+
+def _hull(boxes: Sequence[_Box]) -> _Box:
+    every = np.stack(boxes)
+    return np.stack([every[:, :, 0].min(axis=0), every[:, :, 1].max(axis=0)], axis=1)
+
+
+def _meeting(refs: Mapping[ObjectId12, Extents], box: _Box) -> list[ObjectId12]:
+    """Return the manifests whose extents overlap a box."""
+    if not refs:
+        return []
+    every = np.array([refs[key] if len(refs[key]) else box for key in refs], np.int64).reshape(
+        -1, *box.shape
+    )
+    meets = ((every[:, :, 0] < box[:, 1]) & (every[:, :, 1] > box[:, 0])).all(axis=1)
+    return [key for key, hit in zip(refs, meets.tolist(), strict=True) if hit]
+
+
+def _beside(
+    tables: Sequence[_Table],
+    joined: ObjectId12 | None,
+    met: Mapping[ObjectId8, frozenset[ObjectId12]],
+    manifests: Mapping[ObjectId12, Manifest],
+) -> tuple[list[_Table], list[_Table]]:
+    """Return tables with the references of the same arrays that manifests hold.
+
+    Where these become too many, those before the new ones come apart, for a manifest to which
+    nothing is added.
+    """
+    found, news = [], list[ChunkTable | None]()
+    for each in tables:
+        key, there = each.array.node.id, {ref.object_id for ref in each.array.node.manifests}
+        keys = met.get(key, frozenset()) | ({joined} & there if joined else set())
+        held = _table(each.array.node, manifests, sorted(keys - each.replaces))
+        if not len(held):
+            found.append(each)
+            news.append(None)
+            continue
+        try:
+            both = ChunkTable.concatenate([held, each.table]).sort()
+        except ValueError as error:
+            path = each.array.node.path
+            raise OtherwiseError(f"{path} has values where new files lie") from error
+        found.append(replace(each, table=both, replaces=each.replaces | keys))
+        news.append(each.table)
+    if not met or sum(len(each.table) for each in found) <= HOT_REFERENCES:
+        return [], found
+    closed, left = [], []
+    for each, new in zip(found, news, strict=True):
+        before = None if new is None else _before(each.table, new)
+        if before is None:
+            left.append(each)
+            continue
+        closed.append(replace(each, table=each.table.take(before)))
+        left.append(replace(each, table=each.table.take(~before)))
+    return closed, left
+
+
+def _before(table: ChunkTable, new: ChunkTable) -> NDArray[np.bool_] | None:
+    """Return which references lie before the new ones, along the axis that has most of them."""
+    low = np.array(new.extents(), np.int64)[:, 0]
+    before = table.index < low
+    axis = int(np.argmax(before.sum(axis=0)))
+    return before[:, axis] if before[:, axis].any() else None
 
 
 def _encode(
@@ -310,15 +415,18 @@ def _with_values(
     if new is None:
         raise OtherwiseError(f"the new files have no values of {each.node.path}")
     held = _table(each.node, manifests, (ref.object_id for ref in each.node.manifests))
-    before = _values_behind(assets, each, held)
+    before = _values_behind(assets, each.node, held, axis=each.axis, kept=each.kept)
     document = document_of(array_of(each.node.path, each.zarr_json, each.node.id, ()))
     edge = document["chunk_grid"]["configuration"]["chunk_shape"][each.axis]
-    values = new if before is None else np.concatenate([before, new], axis=each.axis)
+    if each.scattered is not None:
+        values = _scatter(each, each.scattered, before, new)
+    else:
+        values = new if before is None else np.concatenate([before, new], axis=each.axis)
     at = tuple(each.kept if axis == each.axis else 0 for axis in range(values.ndim))
     chunks = -(-values.shape[each.axis] // edge)
     written = store_large(encode_chunks(each.zarr_json, values, at, chunks), sink)
     left = held.take(held.index[:, each.axis] < each.kept // edge)
-    table = ChunkTable.concatenate([left, written]) if len(left) else written
+    table = ChunkTable.concatenate([left, written]).sort() if len(left) else written
     every = frozenset(ref.object_id for ref in each.node.manifests)
     return _Table(array=each, table=table, replaces=every), written
 
@@ -352,15 +460,66 @@ def _table(
     return ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(node.num_chunks))
 
 
-def _values_behind(assets: Assets, each: LengthenedArray, held: ChunkTable) -> NDArray[Any] | None:
+def _scatter(
+    each: LengthenedArray, how: Scattered, before: NDArray[Any] | None, new: NDArray[Any]
+) -> NDArray[Any]:
+    """Return the values from the first chunk that is cut anew, with the new ones in their places.
+
+    Raises:
+        OtherwiseError: Other values are there.
+    """
+    document = json.loads(each.zarr_json)
+    shape, fill = document["shape"], fill_of(document)
+    shape[each.axis] -= each.kept
+    values, known = np.full(shape, fill, new.dtype), np.zeros(shape, np.bool_)
+    if before is not None:
+        box = tuple(map(slice, before.shape))
+        values[box], known[box] = before, True
+    axes = tuple(how.into)
+    front = range(len(axes))
+    into = tuple(how.into[axis] - (each.kept if axis == each.axis else 0) for axis in axes)
+    view, added = np.moveaxis(values, axes, front), np.moveaxis(new, axes, front)
+    old, added = view[into], added[tuple(how.of[axis] for axis in axes)]
+    other = np.moveaxis(known, axes, front)[into] & ~_equal(old, added)
+    if (other & ~_equal(old, fill) if how.may_fill else other).any():
+        raise OtherwiseError(f"{each.node.path} has other values where new files lie")
+    view[into] = added
+    return values
+
+
+def _equal(one: NDArray[Any], other: Any) -> NDArray[np.bool_]:
+    """Say where values are equal, or neither is a number."""
+    found: NDArray[np.bool_] = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124
+    return found
+
+
+def read_whole(
+    assets: Assets, node: ArrayNode, manifests: Mapping[ObjectId12, Manifest]
+) -> NDArray[Any]:
+    """Return the values of an array that are stored.
+
+    Raises:
+        OtherwiseError: They are not, or cut in another way, or there are none or too many.
+    """
+    if 8 * math.prod(node.shape) > MOST_REWRITTEN:
+        raise OtherwiseError(f"{node.path} has too many values")
+    held = _table(node, manifests, (ref.object_id for ref in node.manifests))
+    found = _values_behind(assets, node, held, axis=0, kept=0)
+    if found is None:
+        raise OtherwiseError(f"{node.path} has no values")
+    return found
+
+
+def _values_behind(
+    assets: Assets, node: ArrayNode, held: ChunkTable, *, axis: int, kept: int
+) -> NDArray[Any] | None:
     """Return the values from the first chunk that is cut anew; None where there are none."""
-    node, axis = each.node, each.axis
     document = document_of(node)
     edges = document["chunk_grid"]["configuration"]["chunk_shape"]
     others = [(n, e) for at, (n, e) in enumerate(zip(node.shape, edges, strict=True)) if at != axis]
-    if any(max(1, length) != edge for length, edge in others) or each.kept % edges[axis]:
+    if any(max(1, length) != edge for length, edge in others) or kept % edges[axis]:
         raise OtherwiseError(f"the stored values of {node.path} are cut in another way")
-    numbers = range(each.kept // edges[axis], node.num_chunks[axis])
+    numbers = range(kept // edges[axis], node.num_chunks[axis])
     if not numbers or not math.prod(node.shape):
         return None
     index = np.zeros((len(numbers), len(node.shape)), np.int64)
@@ -374,7 +533,7 @@ def _values_behind(assets: Assets, each: LengthenedArray, held: ChunkTable) -> N
             for row in rows.tolist()
         ]
     values = np.concatenate(parts, axis=axis)
-    end = node.shape[axis] - each.kept
+    end = node.shape[axis] - kept
     return values[(slice(None),) * axis + (slice(0, end),)]
 
 

@@ -26,6 +26,7 @@ from icevirt.archive.sources import SourceFile
 from icevirt.catalog.part_copies import copy_files
 from icevirt.catalog.parts import mark
 from icevirt.errors import FormatError, ObjectNotFoundError
+from icevirt.planning.filled_cells import files_at_corners
 from icevirt.planning.lengthened import (
     Decided,
     decision_of,
@@ -219,7 +220,8 @@ def ends_of(plan: BuildPlan, files: FileColumns, arrays: ArrayColumns) -> NDArra
     Returns:
         Rows of the plan's files, ascending.
     """
-    ends = files_at_ends(plan)
+    is_cube = len(plan.concat_dim) > 1
+    ends = files_at_corners(plan) if is_cube else files_at_ends(plan)
     if ends is None:
         return None
     others = [_row_of(plan.files, files, at) for at in files_of_schemas(arrays).tolist()]

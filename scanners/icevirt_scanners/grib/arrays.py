@@ -29,6 +29,7 @@ MAPPING = "spatial_ref"
 VALID_TIME = "valid_time"
 _FLOAT = np.dtype("<f8")
 _FLOAT_NAME = _FLOAT.name  # one text: what files share is described once
+_NO_TIME = -9_223_372_036_854_775_806  # NC_FILL_INT64: of a lead that a run lacks
 _EPOCH = {"units": "seconds since 1970-01-01T00:00:00", "calendar": "proleptic_gregorian"}
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
     TIME: {
@@ -41,7 +42,12 @@ _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
         "standard_name": "forecast_period",
         "long_name": "time since forecast_reference_time",
     },
-    VALID_TIME: {**_EPOCH, "standard_name": "time", "long_name": "time"},
+    VALID_TIME: {
+        **_EPOCH,
+        "standard_name": "time",
+        "long_name": "time",
+        "_FillValue": _NO_TIME,
+    },
     NUMBER: {
         "units": "1",
         "standard_name": "realization",

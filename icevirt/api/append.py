@@ -2,8 +2,8 @@
 
 The dataset becomes what one build of all its files would make. Only new files are scanned; the
 catalog beside the dataset describes the others. A file that the dataset holds is not added again,
-so that the same call can be repeated, after a kill too. An append is not flat yet: it plans all
-files, and writes all manifests.
+so that the same call can be repeated, after a kill too. Where the new files only make the dataset
+longer, or fill empty places, nothing else is planned or written (`icevirt.api.dataset.flat`).
 """
 
 from __future__ import annotations

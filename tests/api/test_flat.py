@@ -213,7 +213,7 @@ def test_coordinates_grow_in_chunks_as_one_build_cuts_them(days, repo, tmp_path,
 def test_many_values_of_a_single_file_are_cut_so_that_more_can_follow(tmp_path, monkeypatch):
     """However many there are: no append has to cut all of them anew."""
     monkeypatch.setattr(plan_variable, "JOINED_CHUNK_BYTES", 72)
-    monkeypatch.setattr(lengthened, "_MOST_REWRITTEN", 4 * 72)
+    monkeypatch.setattr(lengthened, "MOST_REWRITTEN", 4 * 72)
     repo, steps = str(tmp_path / "repo"), 100
     for number, count in enumerate((steps, 1)):
         hours = np.arange(count) + number * steps

@@ -1,12 +1,15 @@
 """Files of a forecast that arrive over time are appended flat, and make what one build makes."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import assert_same_dataset, official, opened, opened_by_both
+from builds.support import assert_same_dataset, official, opened
 from icevirt.api.dataset import stored_tail
+from icevirt.errors import CombineError
 from long_forms import cases
 from scanners.grib.grib_files import by_eccodes, message
 
@@ -17,57 +20,106 @@ ENSEMBLE = {"productDefinitionTemplateNumber": 1, "typeOfEnsembleForecast": 3}
 
 
 def field(run, lead, name="2t", member=None):
-    more = {} if member is None else {**ENSEMBLE, "perturbationNumber": member}
+    more = {} if member is None else {**ENSEMBLE, "number": member}
     number = np.arange(12.0) + run % 100 + lead * 100 + 7 * (member or 0)
     return message(shortName=name, dataDate=run, forecastTime=lead, values=number, **more)
 
 
-def write(folder, run, lead, member=None, names=("2t", "sp")):
-    path = folder / "files" / f"{run}_{lead:03}_{member}.grib2"
+def write(folder, run, lead, member=None, again=""):
+    path = folder / "files" / f"{run}_{lead:03}_{member}{again}.grib2"
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"".join(field(run, lead, name, member) for name in names))
+    path.write_bytes(b"".join(field(run, lead, name, member) for name in ("2t", "sp")))
     return str(path)
 
 
-def assert_as_if_built(folder, repo, dims, files, **options):
+def assert_as_if_built(folder, repo, files, **options):
     """Compare with one build of all files, in icevirt and the official client."""
     whole = str(folder / "whole")
-    report = icevirt.build(files, whole, concat_dim=dims, **options)
+    icevirt.build(files, whole, **options)
     assert_same_dataset(opened(repo), opened(whole))
-    opened_by_both(repo, report)
-    snapshot = icevirt.Repository.open(repo).readonly_session("main")
-    for node in snapshot.snapshot.nodes:
+    store = official(repo).readonly_session("main").store
+    theirs, ours = xr.open_zarr(store, consolidated=False, chunks=None), opened(repo)
+    for name in ours.variables:
+        np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
+    session = icevirt.Repository.open(repo).readonly_session("main")
+    for node in session.snapshot.nodes:
         boxes = [each.extents for each in getattr(node, "manifests", ())]
         for at, one in enumerate(boxes):  # the official client looks into the first that fits
             for other in boxes[:at]:
                 assert any(a[0] >= b[1] or b[0] >= a[1] for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("most", [50_000, 9], ids=["a manifest for all", "manifests that fill up"])
-@pytest.mark.parametrize("how", ["runs", "leads", "leads in any order", "two runs at once"])
-def test_runs_and_leads_that_arrive_are_appended_flat(how, most, tmp_path, monkeypatch):
+@pytest.fixture
+def first(tmp_path):
+    return [write(tmp_path, RUNS[0], lead) for lead in LEADS]
+
+
+def batches_of(how):
+    arriving = [(run, lead) for run in RUNS[1:] for lead in LEADS]
+    if how == "runs":
+        return [[each for each in arriving if each[0] == run] for run in RUNS[1:]]
+    if how == "leads in any order":
+        return [[arriving[at]] for at in (2, 0, 1, 4, 3, 5)]
+    by_lead = how == "two runs at once"
+    return [[each] for each in sorted(arriving, key=lambda each: (by_lead and each[1], each[0]))]
+
+
+@pytest.mark.parametrize(
+    ("how", "most"),
+    cases(
+        product(("runs", "leads", "leads in any order", "two runs at once"), (50_000, 9)),
+        ("runs", 50_000), ("leads in any order", 9),
+    ),
+)  # fmt: skip
+def test_runs_and_leads_that_arrive_are_appended_flat(how, most, first, tmp_path, monkeypatch):
     """A new run makes ``time`` longer; its other leads fill the places that it reserved."""
     monkeypatch.setattr(stored_tail, "HOT_REFERENCES", most)
-    repo, first, later = str(tmp_path / "repo"), RUNS[:1], RUNS[1:]
-    files = [write(tmp_path, run, lead) for run in first for lead in LEADS]
-    icevirt.build(files, repo, concat_dim=["time", "step"], combine_options=RESERVING)
-    arriving = [(run, lead) for run in later for lead in LEADS]
-    if how == "runs":
-        batches = [[each for each in arriving if each[0] == run] for run in later]
-    elif how == "leads":
-        batches = [[each] for each in arriving]
-    elif how == "leads in any order":
-        batches = [[arriving[at]] for at in (2, 0, 1, 4, 3, 5)]
-    else:
-        batches = [[each] for each in sorted(arriving, key=lambda each: (each[1], each[0]))]
-    for batch in batches:
+    repo, files = str(tmp_path / "repo"), [*first]
+    options = {"concat_dim": ["time", "step"], "combine_options": RESERVING}
+    icevirt.build(files, repo, **options)
+    for batch in batches_of(how):
         new = [write(tmp_path, *each) for each in batch]
         assert icevirt.append(new, repo).flat
         files += new
-    assert_as_if_built(tmp_path, repo, ["time", "step"], files, combine_options=RESERVING)
+    assert_as_if_built(tmp_path, repo, files, **options)
     with xr.open_dataset(
         repo, engine="icevirt", authorize_virtual_chunk_access=[f"file://{tmp_path}/files/"]
     ) as found:
         for at, run in enumerate(RUNS):
             wanted = [by_eccodes(field(run, lead)).values for lead in LEADS]
             np.testing.assert_array_equal(found.t2m[at].values.reshape(len(LEADS), -1), wanted)
+
+
+def test_members_that_arrive_are_appended_flat(tmp_path):
+    options = {"concat_dim": ["time", "number", "step"], "combine_options": RESERVING}
+    places = [(run, lead, member) for run in RUNS[:2] for lead in LEADS[:2] for member in (0, 1)]
+    files = [write(tmp_path, *each) for each in places]
+    repo = str(tmp_path / "repo")
+    icevirt.build(files[:4], repo, **options)
+    for each in (files[5:6], files[4:5], files[6:]):
+        assert icevirt.append(each, repo).flat
+    assert_as_if_built(tmp_path, repo, files, **options)
+
+
+def test_a_run_that_lacks_leads_is_refused_unless_places_are_reserved(first, tmp_path):
+    repo = str(tmp_path / "repo")
+    icevirt.build(first, repo, concat_dim=["time", "step"])
+    run = [write(tmp_path, RUNS[1], lead) for lead in LEADS]
+    with pytest.raises(CombineError, match="missing at 1 of 6 file positions"):
+        icevirt.append(run[1:], repo)
+    assert icevirt.append(run, repo).flat
+    assert opened(repo).sizes["time"] == 2
+
+
+def test_a_second_file_of_a_lead_is_no_flat_append(first, tmp_path):
+    """It would go over references that are there."""
+    repo = str(tmp_path / "repo")
+    icevirt.build(first, repo, concat_dim=["time", "step"], combine_options=RESERVING)
+    other = write(tmp_path, RUNS[0], LEADS[1], again="again")
+    with pytest.raises(CombineError, match="same"):
+        icevirt.append(other, repo)
+    earlier = write(tmp_path, 20231231, LEADS[1])
+    assert not icevirt.append(earlier, repo).flat
+    assert_as_if_built(
+        tmp_path, repo, [*first, earlier], concat_dim=["time", "step"], combine_options=RESERVING
+    )

@@ -42,6 +42,7 @@ from icevirt.remedy_notation import show_remedy
 
 _IN_ERA = re.compile(r"((?:.*/)?era_)[0-9]+(/.+)")
 _ROWS = 20  # of a table of arrays, beyond which eras share them
+_MOST_ROWS = 200  # of a table, beyond which groups share them: a plate has thousands of arrays
 _NAMED = 5  # groups in a line
 _HELD = 20  # files that are shown
 _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
@@ -189,7 +190,7 @@ def bad_files(files: BadFiles) -> RenderableType:
 def array_table(arrays: Iterable[ArraySummary]) -> TableOrCards:
     """Return a row for each array: what it is, where its chunks are, what reads it.
 
-    Arrays of many eras that are described alike share a row.
+    Arrays of many eras, or of a great many groups, that are described alike share a row.
     """
     table = table_of(_HEADINGS, right=("in files", "stored"))
     for path, alike in _share_rows([*arrays]).items():
@@ -214,9 +215,21 @@ def _share_rows(
     arrays: Sequence[ArraySummary],
 ) -> dict[tuple[str, object], list[ArraySummary]]:
     """Return arrays by row; the first part of a key is the path to show."""
+    kinds = [(a.data_type, a.chunk_shape, len(a.shape), a.readers.text) for a in arrays]
     found: dict[tuple[str, object], list[ArraySummary]] = {}
-    for each in arrays:
-        path = each.path if len(arrays) <= _ROWS else _IN_ERA.sub(r"\1*\2", each.path)
-        kind = (each.data_type, each.chunk_shape, len(each.shape), each.readers.text)
-        found.setdefault((path, kind), []).append(each)
+    for spell in (str, _in_any_era, _in_any_group):
+        found = {}
+        for each, kind in zip(arrays, kinds, strict=True):
+            found.setdefault((spell(each.path), kind), []).append(each)
+        if len(found) <= (_ROWS if spell is str else _MOST_ROWS):
+            break
     return found
+
+
+def _in_any_era(path: str) -> str:
+    return _IN_ERA.sub(r"\1*\2", path)
+
+
+def _in_any_group(path: str) -> str:
+    *above, name = path.split("/")
+    return "/".join([*("*" if each else "" for each in above), name])

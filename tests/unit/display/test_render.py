@@ -117,6 +117,15 @@ def test_eras_show_what_differs_and_what_can_be_done():
     assert document(samples.eras())["eras"][1]["name"] == "era_1"
 
 
+def test_arrays_of_a_great_many_groups_share_rows():
+    of_wells = [samples.array(path=f"/A/{n}/{level}") for n in range(150) for level in range(2)]
+    output = shown(samples.report(arrays=tuple(of_wells)))
+    starred = [line for line in output.splitlines() if line.startswith("/")]
+    assert [line.split()[0] for line in starred] == ["/*/*/0", "/*/*/1"]
+    assert f"{150 * samples.array().references.virtual:,} virtual" in starred[0]
+    assert len(document(samples.report(arrays=tuple(of_wells)))["arrays"]) == 300
+
+
 def test_many_eras_share_rows_and_a_tree_shows_the_first():
     of_eras = [samples.array(path=f"/sub/era_{n}/t", shape=(n + 1, 3, 4)) for n in range(365)]
     output = shown(samples.report(arrays=(*of_eras, samples.array(path="/x"))))

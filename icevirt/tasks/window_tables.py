@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.indices import inside
-from icevirt.model.strings import copy_ranges
+from icevirt.model.strings import Strings, copy_ranges
 from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.remedies import drop_window_fix
 from icevirt.planning.times.recoding import recode_values
@@ -34,6 +35,7 @@ from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, p
 from icevirt.tasks.shuffle import Bound, bounds_of, within
 from icevirt.wire.header import empty_bytes
 
+_FEW = 64  # URLs that Python compares faster
 _MOST_AHEAD = 1 << 20  # rows that there is room for before they are known
 
 
@@ -61,6 +63,11 @@ class _Columns:
         return _Columns(*(getattr(self, name)[..., low:high] for name in self.__slots__))
 
 
+@lru_cache(64)
+def _no_room(ndim: int) -> _Columns:
+    return _Columns.of(0, ndim)
+
+
 class WindowColumns:
     """The references of a window, as their blocks come.
 
@@ -72,7 +79,8 @@ class WindowColumns:
     def __init__(self, files: TaskFiles, window: WindowTask) -> None:
         self._files, self._window = files, window
         self._ndim, self._used = len(window.chunk_shape), 0
-        self._room = _Columns.of(0, self._ndim)
+        self._room = _no_room(self._ndim)
+        self._first: Block | None = None  # until there is another one
         self._steps: dict[tuple[int, bool], NDArray[np.uint32] | None] = {}
         self._sizes = np.zeros(0, np.uint64)  # of the files, once they are needed
         self._least = -1  # of these sizes
@@ -90,6 +98,18 @@ class WindowColumns:
         if not len(block):
             return
         self._refuse_astray(block)
+        if not self._used and self._first is None:
+            self._first = block
+            return
+        self._put_first()
+        self._put(block)
+
+    def _put_first(self) -> None:
+        if self._first is not None:
+            block, self._first = self._first, None
+            self._put(block)
+
+    def _put(self, block: Block) -> None:
         block, stretched = self._stretch(block)
         edges = np.flatnonzero(block.file[1:] != block.file[:-1]) + 1
         first = np.concatenate([[0], edges])[: len(block)]
@@ -121,6 +141,9 @@ class WindowColumns:
 
     def table(self) -> ChunkTable:
         """Return the references, sorted."""
+        if self._first is not None and (alone := self._alone(self._first)) is not None:
+            return alone.sort()
+        self._put_first()
         rows, count = self._room.rows(0, self._used), len(self._files)
         used, source = np.flatnonzero(self._occurs), rows.source
         if len(used) < len(self._occurs):
@@ -138,6 +161,25 @@ class WindowColumns:
             locations=self._locations(used[own], targets),
             inline=np.concatenate([np.zeros(0, np.uint8), *self._data]),
         ).sort()
+
+    def _alone(self, block: Block) -> ChunkTable | None:
+        """Return the only block as a table if nothing of it moves: objects of a store.
+
+        A plate has thousands of arrays of a few chunks, each with its own object.
+        """
+        count = len(block)
+        if self._window.axes or block.index.shape[1] != self._ndim or len(block.targets) != count:
+            return None
+        if len(block.data) or not np.array_equal(block.source, np.arange(1, count + 1)):
+            return None
+        return ChunkTable(
+            index=block.index,
+            kind=block.kind,
+            source=block.source - np.uint32(1),
+            offset=block.offset,
+            length=block.length,
+            locations=block.targets,
+        )
 
     def _more(self, count: int, files: int) -> _Columns:
         """Return room for more rows, which are references of so many files."""
@@ -198,9 +240,7 @@ class WindowColumns:
         beyond = self._beyond(block)
         row = int(beyond[0]) if len(beyond) else -1
         if len(block.targets):
-            there = np.zeros(len(block.targets), np.bool_)
-            for prefix in self._files.led:
-                there |= block.targets.url.begin_with(prefix.encode())
+            there = self._are_led(block.targets.url)
             if len(astray := np.flatnonzero(~there)):
                 found = np.flatnonzero(block.source == astray[0] + 1)
                 row = int(found[0]) if len(found) else row
@@ -213,6 +253,16 @@ class WindowColumns:
                 offset=int(block.offset[row]),
                 length=int(block.length[row]),
             )
+
+    def _are_led(self, urls: Strings) -> NDArray[np.bool_]:
+        """Say which places references of the files may lead to."""
+        if len(urls) <= _FEW:
+            prefixes = tuple(self._files.led)
+            return np.array([url.startswith(prefixes) for url in urls], np.bool_)
+        there = np.zeros(len(urls), np.bool_)
+        for prefix in self._files.led:
+            there |= urls.begin_with(prefix.encode())
+        return there
 
     def _beyond(self, block: Block) -> NDArray[np.int64]:
         """Return the references into the files themselves that end behind their file."""

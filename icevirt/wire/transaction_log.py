@@ -6,6 +6,7 @@ Spec: "Transaction Log Files". Chunk coordinates, possibly millions, are numpy c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.indices import ascends
-from icevirt.model.strings import Places
+from icevirt.model.strings import Bytes, Places
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import BLOCK, Builder, Records, Rows, Tail, vector_blocks
@@ -22,6 +23,7 @@ from icevirt.wire.flatbuffer.reader import FlatBufferReader, Payload, Tables, re
 from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, NODE_SETS, TRANSACTION_LOG, Damage, Values
 from icevirt.wire.header import FileKind
 
+_FEW = 64  # chunks of an array, such as many arrays have
 _MOVE = ("from", "to", "node_id", "node_type")
 
 
@@ -49,8 +51,10 @@ def encode(
     }
     small = Builder().root(TRANSACTION_LOG, values)
     tail = Tail(len(small.out))
+    known: dict[tuple[tuple[int, ...], bytes], Bytes] = {}
     for place, index in small.open:
-        small.link(place, _write_chunks(tail, index))
+        write = _write_chunks if len(index) > _FEW else partial(_write_few, known)
+        small.link(place, write(tail, index))
     parts = chain([np.frombuffer(small.out, np.uint8)], tail.blocks())
     head = header.head(FileKind.transaction_log, spec_version)
     return b"".join([head, *header.compress(parts, tail.end, level, checksum=True)])
@@ -99,6 +103,19 @@ def _write_chunks(tail: Tail, index: NDArray[np.uint32]) -> int:
     vector = tail.add(4 + 4 * count, lambda: vector_blocks(vector, count, tables()))
     rows = tail.add(count * records.stride, lambda: records.blocks(rows, count, parts()))
     return vector
+
+
+def _write_few(
+    known: dict[tuple[tuple[int, ...], bytes], Bytes], tail: Tail, index: NDArray[np.uint32]
+) -> int:
+    """Write the same, once made for arrays that changed the same chunks: it holds no place."""
+    key = index.shape, index.tobytes()
+    made = known.get(key)
+    if made is None:
+        alone = Tail(0)
+        _write_chunks(alone, index)
+        made = known[key] = alone.payload(bytearray())
+    return tail.add(len(made), lambda: [made])
 
 
 def _read_chunks(

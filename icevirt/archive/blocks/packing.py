@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.indices import extents
 from icevirt.model.strings import Strings, gather
 
 
@@ -73,6 +75,8 @@ def pack(
 
     ``urls`` are those of the files; without them all references are taken to lie in them.
     """
+    if len(tables) == 1 and not len(tables[0].inline) and urls is not None:
+        return _pack_one(files[0], tables[0], urls[0])
     ndim = tables[0].ndim
     counts = np.array([len(table) for table in tables], np.uint32)
     boxes = _find_boxes(tables)
@@ -95,6 +99,24 @@ def pack(
         **pack_columns(offset, length),
         data=b"".join(table.inline.tobytes() for table in tables),
         **_number_targets(tables, urls),
+    )
+
+
+def _pack_one(file: int, table: ChunkTable, url: str) -> PackedBlock:
+    """Pack the table of one file as `pack` does: of thousands of arrays each has one."""
+    (box,) = _find_boxes([table])
+    kinds = table.kind.tobytes()
+    virtual = len(table) * bytes([ChunkType.virtual])
+    return PackedBlock(
+        ndim=table.ndim,
+        files=file.to_bytes(4, "little"),
+        counts=len(table).to_bytes(4, "little"),
+        boxes=None if box is None else np.array(box, "<u4").tobytes(),
+        index=None if box is not None else table.index.astype("<u4").tobytes(),
+        kinds=None if kinds == virtual else kinds,
+        **pack_columns(table.offset, table.length),
+        data=b"",
+        **_number_targets([table], [url]),
     )
 
 
@@ -187,10 +209,13 @@ def _number_targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) ->
 def _lead_away(tables: Sequence[ChunkTable], places: Locations, own: str) -> bool:
     """Say whether a block is of one table, of which no reference lies in the file itself."""
     raw = own.encode()
+    if len(tables) == 1 and len(places) <= _FEW and raw not in places.url.data.tobytes():
+        return True
     alike = np.flatnonzero(places.url.lengths == len(raw))
     return len(tables) == 1 and not places.url.begin_with(raw, alike).any()
 
 
+_FEW = 64  # rows that are looked at as bytes
 _MANY = 64  # targets of a table: the objects of a store, which no other file shares
 
 
@@ -246,11 +271,23 @@ def _find_boxes(tables: Sequence[ChunkTable]) -> list[tuple[int, ...] | None]:
     """
     found: dict[int, tuple[int, ...] | None] = {}
     for table in {id(table.index): table for table in tables}.values():
-        extents = table.extents()
-        box = tuple(high for _, high in extents)
-        fills = not any(low for low, _ in extents) and math.prod(box) == len(table)
-        found[id(table.index)] = box if fills else None
+        index = table.index
+        few = len(index) <= _FEW
+        found[id(index)] = _box_of_few(index.shape, index.tobytes()) if few else _find_box(index)
     return [found[id(table.index)] for table in tables]
+
+
+@lru_cache(1024)
+def _box_of_few(shape: tuple[int, int], index: bytes) -> tuple[int, ...] | None:
+    """Return the box of an index of few rows, which many arrays have."""
+    return _find_box(np.frombuffer(index, np.uint32).reshape(shape))
+
+
+def _find_box(index: NDArray[np.uint32]) -> tuple[int, ...] | None:
+    box = extents(index)
+    high = tuple(end for _, end in box)
+    fills = not any(low for low, _ in box) and math.prod(high) == len(index)
+    return high if fills else None
 
 
 COLUMNS = tuple(field.name for field in fields(PackedBlock) if field.name != "ndim")

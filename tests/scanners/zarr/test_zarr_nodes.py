@@ -77,3 +77,41 @@ def test_names_with_any_characters(zarr_format, tmp_path):
     for number, name in enumerate(NAMES):
         read = zarr.open_array(store, path=f"{name}/{name}", mode="r")[...]
         assert read.tolist() == [number, number + 1, number + 2]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_with_equal_documents_hold_their_own_chunks(zarr_format, tmp_path):
+    """One is empty, one lacks a chunk, one has a chunk behind its end."""
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=zarr_format)
+    how = {"shape": (4, 6), "chunks": (2, 3), "dtype": "i4", "compressors": None}
+    written = {
+        "a/0": VALUES,
+        "a/1": VALUES * 2,
+        "b/0": VALUES * 0,
+        "b/1": VALUES * 3,
+        "odd": VALUES,
+    }
+    for path, values in written.items():
+        held = {"units": "m"} if path == "odd" else {"zero": 0}
+        array = root.create_array(
+            path, **how, attributes=held, config={"write_empty_chunks": False}
+        )
+        array[...] = values
+    separator = "/c/0/" if zarr_format == 3 else "/0."
+    (tmp_path / f"s.zarr/a/1{separator}1").unlink()
+    shutil.copy(tmp_path / f"s.zarr/b/1{separator}1", tmp_path / f"s.zarr/b/1{separator}2")
+    found = {array.path: array for array in scan_file(tmp_path / "s.zarr").arrays}
+    assert {path: len(array.references) for path, array in found.items()} == {
+        "/a/0": 4,
+        "/a/1": 3,
+        "/b/0": 0,
+        "/b/1": 4,
+        "/odd": 4,
+    }
+    assert found["/a/0"].attributes is found["/b/1"].attributes
+    icevirt.build(tmp_path / "s.zarr", tmp_path / "repo", executor="in-process")
+    read = zarr.open_group(session_of(tmp_path / "repo", tmp_path).store, mode="r")
+    source = zarr.open_group(tmp_path / "s.zarr", mode="r")
+    for path in written:
+        np.testing.assert_array_equal(read[path][...], source[path][...])
+        assert dict(source[path].attrs).items() <= dict(read[path].attrs).items()

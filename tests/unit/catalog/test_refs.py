@@ -278,3 +278,28 @@ def test_parts_are_kept_for_the_files_that_are_expected_and_no_others():
     assert len(found(reader, first, "/c", some)) > 10
     with pytest.raises(ObjectNotFoundError):
         found(reader, files, "/b", everything)
+
+
+@pytest.mark.parametrize("urls", [["s3://a/x"], ["s3://a/x/0", "s3://a/x"], ["s3://a/y", "s3://b"]])
+@pytest.mark.parametrize("index", [[], [[0, 0], [0, 1]], [[0, 0], [1, 1]]])
+def test_the_table_of_one_file_is_packed_as_those_of_several(urls, index):
+    rows = len(index)
+    places = {"etag": Strings.empty(len(urls)), "last_modified": np.ones(len(urls), np.uint32)}
+    table = ChunkTable.virtual(
+        index=np.array(index).reshape(rows, 2),
+        offset=np.arange(rows),
+        length=np.arange(rows) + 5,
+        locations=Locations(url=Strings.of(urls), **places),
+        source=np.arange(rows) % len(urls),
+    )
+    one = unpack(pack([3], [table], ["s3://a/x"]))
+    both = unpack(pack([3, 4], [table, table], ["s3://a/x", "s3://a/x"]))
+    for name in ("index", "kind", "offset", "length"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(both, name)[:rows])
+    held = [np.append("s3://a/x", [*each.targets.url])[each.source] for each in (one, both)]
+    assert (
+        held[0].tolist()
+        == held[1][:rows].tolist()
+        == [urls[row % len(urls)] for row in range(rows)]
+    )
+    assert one.file.tolist() == [3] * rows

@@ -414,3 +414,15 @@ def test_fields_of_a_newer_client_are_read_over_but_never_lost():
     assert found._replace(newer_tables=()) == small_repo()
     with pytest.raises(InvalidInputError, match="newer client"):
         file.encode(found._replace(tags={"t": A}))
+
+
+def test_chunks_that_arrays_change_alike_read_back_as_of_each():
+    few, many = (np.array([[n] * 2 for n in range(rows)], np.uint32) for rows in (3, 70))
+    kinds = [few, few[:1], few[:, :1], many, few + np.uint32(1)]
+    changed = {ObjectId8(n.to_bytes(8, "big")): kinds[n % len(kinds)] for n in range(20)}
+    read = transaction_log.decode(
+        transaction_log.encode(TransactionLog(id=A, updated_chunks=changed))
+    )
+    assert read.updated_chunks.keys() == changed.keys()
+    for node, index in changed.items():
+        np.testing.assert_array_equal(read.updated_chunks[node], index)

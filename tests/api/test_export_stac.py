@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pystac
 import pytest
 import xarray as xr
+from jsonschema import Draft7Validator
 from pystac.extensions.datacube import DatacubeExtension
 from typer.testing import CliRunner
 
@@ -78,6 +80,20 @@ def test_pystac_reads_the_collection_and_its_cube(exported):
     (asset,) = found.get_assets(role="latest-version").values()
     assert asset.media_type == "application/vnd.zarr+icechunk"
     assert asset.extra_fields["version"] == report.snapshot_id
+
+
+def test_the_collection_is_valid_by_the_schema_of_the_datacube_extension(exported):
+    folder, _ = exported
+    document = json.loads((folder / "out/collection.json").read_text())
+    text = (Path(__file__).parents[2] / "fixtures/stac/datacube-2.2.0.json").read_text()
+    schema = json.loads(
+        text.replace("https://proj.org/schemas/v0.4/projjson.schema.json", "#/definitions/any")
+    )
+    schema["definitions"]["any"] = {"type": "object"}
+    assert schema["$id"] in document["stac_extensions"]
+    Draft7Validator(schema).validate(document)
+    del document["cube:dimensions"]["lat"]["axis"]  # which the schema sees
+    assert not Draft7Validator(schema).is_valid(document)
 
 
 def test_each_file_is_an_item_where_and_when_it_is(exported):

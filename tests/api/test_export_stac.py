@@ -1,6 +1,7 @@
 """A repository is a STAC collection that pystac reads, its files are items in GeoParquet."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,19 @@ def test_the_collection_is_valid_by_the_schema_of_the_datacube_extension(exporte
     Draft7Validator(schema).validate(document)
     del document["cube:dimensions"]["lat"]["axis"]  # which the schema sees
     assert not Draft7Validator(schema).is_valid(document)
+
+
+def test_xarray_opens_the_version_by_what_the_asset_says(exported, tmp_path):
+    """As xpystac calls it; the version is the exported one, whatever was committed since."""
+    folder, _ = exported
+    shutil.copytree(folder / "repo", tmp_path / "repo")
+    found = pystac.Collection.from_file(str(folder / "out/collection.json")).assets["xarray"]
+    assert found.media_type == "application/vnd.zarr"
+    icevirt.undo(tmp_path / "repo")
+    options = found.extra_fields["xarray:open_kwargs"]
+    access = {"authorize_virtual_chunk_access": [f"{folder.as_uri()}/"]}
+    with xr.open_dataset(tmp_path / "repo", **options, **access) as opened:
+        assert opened.sizes["time"] == 2
 
 
 def test_each_file_is_an_item_where_and_when_it_is(exported):

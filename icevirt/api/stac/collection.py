@@ -24,6 +24,7 @@ STAC_VERSION = "1.1.0"
 DATACUBE = "https://stac-extensions.github.io/datacube/v2.2.0/schema.json"
 STORAGE = "https://stac-extensions.github.io/storage/v2.0.0/schema.json"
 VERSION = "https://stac-extensions.github.io/version/v1.2.0/schema.json"
+ZARR = "application/vnd.zarr"  # which lets xpystac pass an asset to the engine that it names
 ICECHUNK = "application/vnd.zarr+icechunk"
 PARQUET = "application/vnd.apache.parquet"
 _MOST_VALUES = 1000  # labels of a dimension that are listed
@@ -76,7 +77,17 @@ def collection_of(
         "title": "Icechunk repository",
         "version": snapshot_id,
         "roles": ["data", "references", "virtual", *(["latest-version"] if is_latest else [])],
-        "xarray:open_kwargs": {"engine": "icevirt"} | ({"group": group} if group != "/" else {}),
+        "xarray:open_kwargs": {
+            "engine": "icevirt",
+            "snapshot_id": snapshot_id,
+            **({"group": group} if group != "/" else {}),
+        },
+    }
+    for_xarray = {
+        **{key: asset[key] for key in ("href", "version", "xarray:open_kwargs")},
+        "type": ZARR,
+        "title": "The same, as xarray opens it with xpystac and icevirt",
+        "roles": ["data"],
     }
     found: dict[str, JSON] = {
         "type": "Collection",
@@ -94,7 +105,7 @@ def collection_of(
         "cube:dimensions": dict(_dimensions(dataset, space, times)),
         "cube:variables": dict(_variables(dataset)),
         "links": list(_links(attrs)),
-        "assets": {f"{name}@{snapshot_id}": asset},
+        "assets": {f"{name}@{snapshot_id}": asset, "xarray": for_xarray},
     }
     if keywords := [
         each.strip() for each in re.split(r"[,;]", _text(attrs, "keywords")) if each.strip()
@@ -105,7 +116,7 @@ def collection_of(
     if scheme := scheme_of(storage.url, getattr(storage, "config", None)):
         extensions.append(STORAGE)
         found["storage:schemes"] = {"repository": scheme}
-        asset["storage:refs"] = ["repository"]
+        asset["storage:refs"] = for_xarray["storage:refs"] = ["repository"]
     if table is not None:
         found["assets"]["items"] = {  # type: ignore[index]
             "href": f"./{table}",

@@ -109,6 +109,37 @@ make("keys v2 dot", [little, {"name": "crc32c"}], chunk_key_encoding={"name": "v
 make("dtype bfloat16", [little], "bfloat16")
 make("dtype int4", [{"name": "bytes"}], "int4")
 """
+Z5PY = """
+import sys, z5py
+version = int(sys.argv[2])
+root = z5py.ZarrFile(out, "w", zarr_format=version)
+for dtype in ("i1", "i4", "u8", "f4", "f8"):
+    root.create_dataset(f"dtype {dtype}", data=values(dtype), chunks=(2, 3), compression="raw")
+for codec in ("zlib", "gzip", "blosc", "bzip2", "zstd"):
+    if version == 2 or codec in ("gzip", "blosc", "zstd"):
+        root.create_dataset(f"codec {codec}", data=values("f4"), chunks=(2, 3), compression=codec)
+root.create_dataset("partly written", shape=(5, 7), dtype="i2", chunks=(2, 3), fillvalue=7)[:2] = values("i2")[:2]
+if version == 3:
+    root.create_dataset("keys v2", data=values("f4"), chunks=(2, 3), chunk_key_encoding="v2")
+    root.create_dataset("shards", data=values("f4"), chunks=(2, 3), shards=(4, 6))
+"""
+ZARRITA = """
+import sys, zarrita
+from zarrita import codecs as c
+version, place = sys.argv[2], zarrita.LocalStore(out)
+if version == "2":
+    zarrita.GroupV2.create(place)
+    for name, how in {"plain": {}, "order F": {"order": "F"}, "separator slash": {"dimension_separator": "/"}, "compressor zlib": {"compressor": {"id": "zlib", "level": 1}}, "filter delta": {"filters": [{"id": "delta", "dtype": "<i4"}]}}.items():
+        zarrita.ArrayV2.create(place / name, shape=(5, 7), dtype=np.dtype("i4"), chunks=(2, 3), fill_value=3, **how)[:, :] = values("i4")
+else:
+    zarrita.Group.create(place)
+    for name, how in {"codec bytes": [c.bytes_codec()], "big-endian": [c.bytes_codec("big")], "codec blosc": [c.bytes_codec(), c.blosc_codec(typesize=4)], "codec gzip": [c.bytes_codec(), c.gzip_codec()], "codec zstd": [c.bytes_codec(), c.zstd_codec()], "codec crc32c": [c.bytes_codec(), c.crc32c_codec()], "transposed": [c.transpose_codec((1, 0)), c.bytes_codec()], "shards": [c.sharding_codec((1, 3), [c.bytes_codec(), c.zstd_codec()])]}.items():
+        zarrita.Array.create(place / name, shape=(5, 7), dtype=np.dtype("i4"), chunk_shape=(2, 3), fill_value=3, codecs=how)[:, :] = values("i4")
+"""
+ZARRS = (
+    "import zarrs, zarr\nzarr.config.set({'codec_pipeline.path': 'zarrs.ZarrsCodecPipeline'})\n"
+    + ZARR_3
+)
 OME = """
 import zarr
 from ome_zarr.format import FormatV04
@@ -199,6 +230,12 @@ WRITERS = (
     ("Zarr v2", "zarr-python 3", (), ZARR_3, ("2",)),
     ("Zarr v3", "zarr-python 3", (), ZARR_3, ("3",)),
     ("Zarr v3", "tensorstore", ("tensorstore", "ml_dtypes", "numpy"), TENSORSTORE, ()),
+    ("Zarr v2", "zarrs, its codecs of zarr-python 3", ("zarrs",), ZARRS, ("2",)),
+    ("Zarr v3", "zarrs, its codecs of zarr-python 3", ("zarrs",), ZARRS, ("3",)),
+    ("Zarr v2", "zarrita", ("zarrita",), ZARRITA, ("2",)),
+    ("Zarr v3", "zarrita", ("zarrita",), ZARRITA, ("3",)),
+    ("Zarr v2", "z5py", ("z5py",), Z5PY, ("2",)),
+    ("Zarr v3", "z5py", ("z5py",), Z5PY, ("3",)),
     (
         "Zarr v2",
         "ome-zarr, OME-NGFF 0.4",

@@ -6,6 +6,7 @@ exit statuses are those of `icevirt.cli.output`. A traceback is a bug.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import signal
@@ -131,7 +132,7 @@ class _Program(TyperGroup):
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """Return a command; its module, and all that its options need, is imported now."""
         if cmd_name not in self.commands and cmd_name in self.list_commands(_ctx):
-            self.commands[cmd_name] = _command(cmd_name, _find(cmd_name))
+            self.commands[cmd_name] = _command(cmd_name)
         elif cmd_name not in self.commands:  # a typing error, for which the nearest is looked up
             for each in self.list_commands(_ctx):
                 self.get_command(_ctx, each)
@@ -165,8 +166,10 @@ def _find(name: str) -> Any:
     return command_of(FUNCTIONS[name])
 
 
-def _command(name: str, found: Any) -> Any:
+@functools.cache  # options know their types once they were read; programs run many commands
+def _command(name: str) -> Any:
     """Return the command that a function implements, or the group that a program is."""
+    found = _find(name)
     if isinstance(found, typer.Typer):
         for each in (each for each in found.registered_commands if each.cls is not Command):
             each.cls, each.callback = Command, with_storage(cast("Any", each.callback))

@@ -158,6 +158,10 @@ class OldAssets(Assets):
     def _open_manifest(self, key: ObjectId12) -> None:
         """Return nothing: what is left out of a manifest is known when it is decoded."""
 
+    def read_table(self, key: ObjectId12, node: ObjectId8) -> ChunkTable | None:
+        """Return what a manifest refers to for one array."""
+        return self.read_manifest(key).arrays.get(node)
+
     def decode_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
         with layout.naming(layout.manifest(key)):
@@ -205,7 +209,7 @@ class OldAssets(Assets):
                 found
                 for ref in (() if node is None else node.manifests)
                 if ref.object_id not in unreadable
-                and (found := self.read_manifest(ref.object_id).arrays.get(like.id)) is not None
+                and (found := self.read_table(ref.object_id, like.id)) is not None
             ]
             empty = ChunkTable.empty(len(like.num_chunks))
             return ChunkTable.concatenate(tables) if tables else empty

@@ -129,6 +129,11 @@ class Assets:
         """Return a manifest without keeping it; raises as `snapshot` does."""
         return self.decode_manifest(key, self.manifest_file(key))
 
+    def read_table(self, key: ObjectId12, node: ObjectId8) -> ChunkTable | None:
+        """Return what a manifest refers to for one array; raises as `snapshot` does."""
+        with layout.naming(layout.manifest(key)):
+            return _same(key, OpenManifest(self.manifest_file(key))).decode_array(node)
+
     def read_indices(self, key: ObjectId12) -> dict[ObjectId8, NDArray[np.uint32]]:
         """Return which chunks of each array a manifest refers to; raises as `snapshot` does."""
         with layout.naming(layout.manifest(key)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.chunks import ChunkTable, Locations, Manifest
+from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Node
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
@@ -85,7 +85,7 @@ class ArrayReader:
     def table(self, refs: tuple[ManifestRef, ...] | None = None) -> ChunkTable:
         """Return the references of all manifests of the array, or of some."""
         wanted = self._node.manifests if refs is None else refs
-        return self._join(self._assets.read_manifest(ref.object_id) for ref in wanted)
+        return self._join(self._assets.read_table(ref.object_id, self._node.id) for ref in wanted)
 
     def table_to_rewrite(self, refs: tuple[ManifestRef, ...]) -> ChunkTable:
         """Return the references of manifests that new ones will replace.
@@ -96,10 +96,9 @@ class ArrayReader:
         manifests = [self._assets.manifest_to_rewrite(ref.object_id) for ref in refs]
         for manifest in manifests:
             manifest.refuse_loss()
-        return self._join(manifests)
+        return self._join(manifest.arrays.get(self._node.id) for manifest in manifests)
 
-    def _join(self, manifests: Iterable[Manifest]) -> ChunkTable:
-        tables = (manifest.arrays.get(self._node.id) for manifest in manifests)
+    def _join(self, tables: Iterable[ChunkTable | None]) -> ChunkTable:
         held = [table for table in tables if table is not None]
         empty = ChunkTable.empty(len(self._node.num_chunks))
         return ChunkTable.concatenate(held) if held else empty

@@ -116,7 +116,7 @@ def array_summary(assets: Assets, node: ArrayNode, look: Callable[[Strings], Non
     metadata = document_of(node)
     counts = ReferenceCounts()
     for ref in node.manifests:
-        table = assets.read_manifest(ref.object_id).arrays.get(node.id)
+        table = assets.read_table(ref.object_id, node.id)
         if table is not None:
             counts += ReferenceCounts.of(table)
             look(table.locations.url)
@@ -175,7 +175,7 @@ def _cover(assets: Assets, node: ArrayNode, axis: int) -> ArrayCoverage:
     first = np.arange(0, count, every)
     numbers = np.zeros((len(KINDS), len(first)), np.int64)
     for ref in node.manifests:
-        table = assets.read_manifest(ref.object_id).arrays.get(node.id)
+        table = assets.read_table(ref.object_id, node.id)
         if table is None:
             continue
         for row, kind in enumerate(KINDS):

@@ -12,6 +12,7 @@ import icevirt
 from builds.support import expected_dataset, opened, write_days
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
+from long_forms import crossed
 from planning.test_dimensions import write_steps
 from planning.test_times import write_month
 
@@ -319,8 +320,7 @@ def stackable(days):
     return days
 
 
-@pytest.mark.parametrize("by", ["attrs", "function", "both"])
-@pytest.mark.parametrize("labels", MADE.values(), ids=MADE)
+@pytest.mark.parametrize(("labels", "by"), crossed(MADE.values(), ["attrs", "function", "both"]))
 def test_attributes_of_labels_are_set(labels, by, days):
     attrs = {"member": {"long_name": "ensemble member", "level": np.int32(3)}}
 

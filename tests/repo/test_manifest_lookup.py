@@ -13,6 +13,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.repo import manifest_lookup
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.storage.memory import MemoryStorage
+from icevirt.wire.manifests import open_manifest
 from unit.wire.wire_values import manifests, meaning, virtual_table
 
 NODE = ObjectId8(b"12345678")
@@ -63,6 +64,24 @@ def test_many_chunks_at_once_are_looked_up_in_decoded_tables(assets):
     there, table = assets.lookup.find(key, NODE, np.arange(ROWS)[:, None])
     assert len(there) == len(table) == ROWS
     assert assets.lookup.find_held(key) is not None
+
+
+def test_the_table_of_an_array_costs_no_other_array(assets, monkeypatch):
+    """Else all tables of a manifest of a thousand arrays would take a million decodings."""
+    nodes = [ObjectId8(bytes([number] * 8)) for number in range(3)]
+    tables = {node: virtual_table(9).shift([at]) for at, node in enumerate(nodes)}
+    key, decoded = assets.put_manifest(tables).id, []
+
+    def read_table(locator, span):
+        decoded.append(span)
+        return read(locator, span)
+
+    read = open_manifest.read_table
+    monkeypatch.setattr(open_manifest, "read_table", read_table)
+    for number, node in enumerate(nodes, 1):
+        assert meaning(assets.read_table(key, node)) == meaning(tables[node])
+        assert len(decoded) == number
+    assert assets.read_table(key, NODE) is None
 
 
 def test_a_manifest_that_had_to_make_room_and_is_opened_again_is_decoded():

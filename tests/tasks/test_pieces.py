@@ -26,7 +26,7 @@ from icevirt.api.dataset import scanning as scanning_files
 from icevirt.planning.schedule import balance_scans
 from icevirt.tasks import scan as scanning
 from icevirt.tasks.scan_pieces import Pieces
-from long_forms import IS_LONG
+from long_forms import IS_LONG, crossed
 from scanners.hdf5.random_trees import plans, write
 from tasks.test_kills import KILLED, Mortal, in_child
 
@@ -80,8 +80,7 @@ def write_many(path, arrays=30, *, libver="earliest"):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("libver", ["earliest", "latest"])
-@pytest.mark.parametrize("count", [2, 7, 64])
+@pytest.mark.parametrize(("count", "libver"), crossed([2, 7, 64], ["earliest", "latest"]))
 def test_pieces_make_the_catalog_and_the_repository_of_the_whole(
     tmp_path, monkeypatch, count, libver
 ):

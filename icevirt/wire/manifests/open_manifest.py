@@ -462,6 +462,13 @@ class OpenManifest:
         """Memory held."""
         return self._payload.size + sum(search.nbytes for search in self._searches.values())
 
+    def decode_array(self, node: ObjectId8) -> ChunkTable | None:
+        """Decode the references of one array, if there are some. Raises ``FormatError``."""
+        if (span := self._spans.get(node)) is None:
+            return None
+        with reading(_FILE):
+            return read_table(self._locator, span)[0]
+
     def decode(self) -> Manifest:
         """Decode all references. Raises ``FormatError``."""
         found: dict[ObjectId8, ChunkTable] = {}

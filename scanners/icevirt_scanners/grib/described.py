@@ -198,7 +198,9 @@ def _read_fields(source: ByteSource, use: SidecarUse, beside: Elsewhere) -> Read
 
 def _grids(fields: Fields, rows: NDArray[np.bool_]) -> Iterator[GridOfFile]:
     """Yield the grids of some fields that are read."""
-    for number in dict.fromkeys(fields.grid[rows].tolist()):
+    mine = fields.grid[rows]
+    numbers = mine[:1] if (mine == mine[:1]).all() else mine  # nearly always
+    for number in dict.fromkeys(numbers.tolist()):
         section = fields.grids[number]
         with suppress(UnreadGridError):
             grid = read_grid(section)

@@ -42,8 +42,8 @@ def _about(held: DescribedFile) -> dict[str, Any]:
     """Return the attributes of the file."""
     found: dict[str, Any] = {"GRIB_edition": 2}
     for name, key in (("center", "GRIB_centre_number"), ("subcenter", "GRIB_subCentre")):
-        values = np.unique(held.read.products.facts[:, FACTS.index(name)])
-        if len(values) == 1:
+        values = held.read.products.facts[:, FACTS.index(name)]
+        if len(values) and (values == values[0]).all():
             found[key] = int(values[0])
     return {**found, "Conventions": "CF-1.7"}
 

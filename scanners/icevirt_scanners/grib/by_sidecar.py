@@ -55,6 +55,7 @@ class _Known:
     is_window: NDArray[np.bool_]  # (n,)
     unit: NDArray[np.int64]  # (n,) seconds of the unit of the beginning; 0: a sidecar cannot say it
     length_unit: NDArray[np.int64]  # (n,) and of the length of a window, 1 where there is none
+    varied: NDArray[np.int64]  # rows whose packing is looked at in each file
     heads: KnownHeads | None = None
 
     @classmethod
@@ -73,8 +74,16 @@ class _Known:
                 length_unit[rows] = UNITS[held[rows, 14]]
                 is_sayable = (held[:, 7] == 1) & (held[:, 13] != OF_RUNS) & (length_unit > 0)
                 unit[rows & ~is_sayable] = 0
-        length_unit = np.maximum(length_unit, 1)
-        return cls(read=read, is_window=is_window, unit=unit, length_unit=length_unit, heads=heads)
+        packing = read.fields.packing
+        is_varied = (read_number(packing, 9, 2) == CCSDS) | (packing[:, 19] == 0)
+        return cls(
+            read=read,
+            is_window=is_window,
+            unit=unit,
+            length_unit=np.maximum(length_unit, 1),
+            varied=np.flatnonzero(is_varied),
+            heads=heads,
+        )
 
 
 # by kind, the latest at the end
@@ -195,7 +204,7 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields
     """
     products, is_said = _at_times(known, sidecar)
     before = known.read.fields
-    sample = _sample(sidecar, before)
+    sample = _sample(sidecar, known.varied)
     packing, bitmap = before.packing.copy(), before.bitmap.copy()
     found = None
     if known.heads is not None and is_said.all():
@@ -231,7 +240,7 @@ def _conclude(source: ByteSource, sidecar: Sidecar, known: _Known) -> ReadFields
     )
 
 
-def _sample(sidecar: Sidecar, before: Fields) -> NDArray[np.int64]:
+def _sample(sidecar: Sidecar, varied: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return messages of one length, the last one, and some that the file's offsets choose.
 
     And those of CCSDS: their bits change from file to file, and the codec misreads few of them and
@@ -239,13 +248,14 @@ def _sample(sidecar: Sidecar, before: Fields) -> NDArray[np.int64]:
     """
     count, lengths = len(sidecar), sidecar.end - sidecar.begin
     order = np.argsort(lengths, kind="stable")
-    alike = np.flatnonzero(np.diff(lengths[order]) == 0)
+    sizes = lengths[order]
+    alike = np.flatnonzero(sizes[1:] == sizes[:-1])
     chosen = int(sidecar.begin.sum() + sidecar.time[0])
-    some = [chosen * factor // 7 % count for factor in _FACTORS]
-    varied = np.flatnonzero(
-        (read_number(before.packing, 9, 2) == CCSDS) | (before.packing[:, 19] == 0)
-    )
-    return np.unique(np.concatenate([some, order[alike], order[alike + 1], [count - 1], varied]))
+    wanted = np.zeros(count, np.bool_)
+    wanted[[*(chosen * factor // 7 % count for factor in _FACTORS), count - 1]] = True
+    for rows in (order[alike], order[alike + 1], varied):
+        wanted[rows] = True
+    return np.flatnonzero(wanted)
 
 
 def _at_times(known: _Known, sidecar: Sidecar) -> tuple[Products, NDArray[np.bool_]]:

@@ -9,7 +9,9 @@ passed on in either direction, and requests by kind; then seconds and requests u
 that opens the repository anew has a value of the new file. ``--references`` is how many the dataset
 has before, in arrays that lie in sparse files of at most 100,000 steps; ``--commits`` is how many
 snapshots its history has. With ``--grib`` files are leads of a forecast in GRIB, a message for each
-array; with ``--sidecar`` each lies beside a list of its messages, put there before it. ``--how``
+array; with ``--sidecar`` each lies beside a list of its messages, put there before it. With
+``--leads 147`` they are leads of runs, so many each: the dataset holds whole runs before, and the
+files that arrive begin a further one, lead by lead. ``--how``
 says what commits: `icevirt.append`, `icevirt.update`, or a stream of Spark, where processor time is
 that of the driver's Python. ``--peer`` does the commits with icechunk's own client for comparison:
 it gets the locations of the chunks as arguments and reads no file.
@@ -33,6 +35,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import date, timedelta
 from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -70,6 +73,7 @@ def main() -> None:
     parser.add_argument("--reader", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--grib", action="store_true", help="files of GRIB, by ecCodes")
     parser.add_argument("--sidecar", action="store_true", help="lists beside files of GRIB")
+    parser.add_argument("--leads", type=int, help="of each run; files lie along time and step")
     parser.add_argument("--how", choices=["append", "update", "stream"], default="append")
     parser.add_argument("--trace", action="store_true", help="print each request, and its seconds")
     parser.add_argument("--peer", action="store_true", help="measure icechunk's client, too")
@@ -81,6 +85,8 @@ def main() -> None:
     if asked.reader:
         read_when_told(*asked.reader)
         return
+    if asked.leads and (asked.every or not asked.grib):
+        parser.error("--leads takes --grib, and no --every")
     server, proxy = free_port(), free_port()
     env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(server), "LOG_LEVEL": "ERROR"}
     late = [sys.executable, __file__, "--proxy", str(proxy), str(server), str(asked.latency)]
@@ -99,11 +105,13 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     repo = late.icevirt()
     there = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="archive").store()
     steps = max(2, asked.references // asked.arrays)
-    write = write_messages if asked.grib else write_arrays
+    steps += -steps % (asked.leads or 1)  # the first build holds whole runs
+    write = partial(write_messages, leads=asked.leads) if asked.grib else write_arrays
     dimension, suffix = ("step", "grib2") if asked.grib else ("time", "h5")
+    per_file = 1 if asked.leads else _PER_FILE
     (folder / "first").mkdir()
-    for at in range(0, steps, _PER_FILE):
-        some = min(_PER_FILE, steps - at)
+    for at in range(0, steps, per_file):
+        some = min(per_file, steps - at)
         write(folder / "first" / f"{at:012}.{suffix}", at, some, asked.arrays)
     os.environ |= {
         "AWS_ACCESS_KEY_ID": "test",
@@ -121,15 +129,7 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         steps += 1
     tell(proxy, 0)
     begin = time.perf_counter()
-    times = 2 * 8 * steps  # bytes; the coordinate of 100 million steps is above the usual limit
-    icevirt.build(
-        sources,
-        repo,
-        concat_dim=dimension,
-        executor="in-process",
-        combine_options={"max_native_bytes": max(times, 2**28)},
-        scan_options={"sidecar": "require"} if asked.sidecar else None,
-    )
+    icevirt.build(sources, repo, executor="in-process", **options_of(asked, dimension, steps))
     print(f"built {steps * asked.arrays:,} references in {time.perf_counter() - begin:.0f} s")
     held = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo").store()
     if asked.commits:
@@ -173,9 +173,9 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         places = [f"s3://{BUCKET}/archive/", f"file://{folder}/first/"]
         with icevirt.open(repo, authorize_virtual_chunk_access=places) as opened:
             name = next(name for name, each in opened.data_vars.items() if dimension in each.dims)
-            last = opened[name].isel({dimension: -1})
-            assert np.isfinite(last.values).any()
-            assert opened.sizes[dimension] == steps + number + 1
+            new = place_of(steps + number, dimension, asked.leads)
+            assert np.isfinite(opened[name].isel(new).values).any()
+            assert all(opened.sizes[name] > at for name, at in new.items())
         read_in.append(time.perf_counter() - begin)
         if asked.trace:
             print("\n" + trace_of(proxy))
@@ -188,6 +188,26 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     )
     if asked.peer:
         peer(late, asked, steps)
+
+
+def options_of(asked: Any, dimension: str, steps: int) -> dict[str, Any]:
+    """Return how the files of the first build combine."""
+    times = 2 * 8 * steps  # bytes; the coordinate of 100 million steps is above the usual limit
+    combining: dict[str, Any] = {"max_native_bytes": max(times, 2**28)}
+    if asked.leads:
+        combining["missing"] = "reserve"
+    return {
+        "concat_dim": ["time", "step"] if asked.leads else dimension,
+        "combine_options": combining,
+        "scan_options": {"sidecar": "require"} if asked.sidecar else None,
+    }
+
+
+def place_of(number: int, dimension: str, leads: int | None) -> dict[str, int]:
+    """Return where the values of a file lie, given its number."""
+    if not leads:
+        return {dimension: number}
+    return {"time": number // leads, "step": number % leads}
 
 
 def put(there: Any, name: str, path: Path, asked: Any) -> None:
@@ -396,8 +416,10 @@ def peer(late: S3Place, asked: Any, steps: int) -> None:
     )
 
 
-def write_messages(path: Path, begin: int, steps: int, arrays: int) -> None:
-    """Write leads of one run, a message for each parameter."""
+def write_messages(
+    path: Path, begin: int, steps: int, arrays: int, *, leads: int | None = None
+) -> None:
+    """Write leads of one run, or of runs of so many leads, a message for each parameter."""
     import eccodes
 
     handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
@@ -414,14 +436,17 @@ def write_messages(path: Path, begin: int, steps: int, arrays: int) -> None:
     eccodes.codes_set_values(handle, np.arange(_WIDTH, dtype="f8"))
     lines = []
     with path.open("wb") as file:
-        for lead in range(begin, begin + steps):
+        for number in range(begin, begin + steps):
+            run, lead = divmod(number, leads) if leads else (0, number)
+            day = f"{date(2026, 1, 1) + timedelta(days=run):%Y%m%d}"
+            eccodes.codes_set(handle, "dataDate", int(day))
             eccodes.codes_set(handle, "forecastTime", lead)
-            for number in range(arrays):
-                eccodes.codes_set(handle, "parameterCategory", 192 + number // 200)
-                eccodes.codes_set(handle, "parameterNumber", number % 200)
-                said = f"d=2026010112:P{number}:surface:{lead} hour fcst:"
+            for each in range(arrays):
+                eccodes.codes_set(handle, "parameterCategory", 192 + each // 200)
+                eccodes.codes_set(handle, "parameterNumber", each % 200)
+                said = f"d={day}12:P{each}:surface:{lead} hour fcst:"
                 lines.append(f"{len(lines) + 1}:{file.tell()}:{said}\n")
-                file.write(lengthened(eccodes.codes_get_message(handle), number))
+                file.write(lengthened(eccodes.codes_get_message(handle), each))
     Path(f"{path}.idx").write_text("".join(lines))
     eccodes.codes_release(handle)
 

@@ -22,6 +22,7 @@ from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ByteSource, GridUse, Policy, ScannerOptions, SidecarUse
 from icevirt.scan.values import read
 from icevirt_scanners.context import ScanContext, no_such_group
@@ -32,6 +33,7 @@ from icevirt_scanners.grib.described import DescribedFile, GridOfFile, describe_
 from icevirt_scanners.grib.known_files import find_known, name_kind, remember
 from icevirt_scanners.grib.products import FACTS
 from icevirt_scanners.grib.sections import MAGIC
+from icevirt_scanners.stored import hold
 
 # the abbreviated heading of a bulletin (WMO-No. 386): TTAAii CCCC YYGGgg, with BBB or without
 _HEADING = rb"[\x01-\x7f]{0,64}?[A-Z]{4}\d\d [A-Z]{4} \d{6}(?: [A-Z]{3})?[\r\n]{1,4}"
@@ -94,11 +96,22 @@ def _arrays(held: DescribedFile, context: ScanContext) -> Sequence[ScannedArray]
 
 def _own(held: DescribedFile, place: GridOfFile, context: ScanContext) -> tuple[ScannedArray, ...]:
     """Return the coordinates that are wanted."""
-    found = tuple(each for each in _coordinates(held, place, context) if context.wants(each.path))
+    wanted = (each for each in _coordinates(held, place, context) if context.wants(each.path))
+    found = tuple(_as_asked(each, context) for each in wanted)
     for array in found:
         nbytes = len(array.references.inline)
         context.budget.spend(nbytes, variable=array.path, cause="stored whole")
     return found
+
+
+def _as_asked(array: ScannedArray, context: ScanContext) -> ScannedArray:
+    """Return a coordinate with its values where these are to be stored."""
+    is_native = context.options.policy_of(array.path) is Policy.native
+    if not is_native or not array.references.count(ChunkType.virtual):
+        return array
+    values = np.asarray(read(array, lambda _, *where: context.source.read(*where)))
+    context.tell(array.path, "stored-natively", "its policy is 'native'; computed by gribberish")
+    return hold(array.path, tuple(map(str, array.dimension_names)), values, array.attributes.values)
 
 
 def _coordinates(

@@ -14,6 +14,7 @@ import zarr
 import icevirt
 from icevirt.api.scan import scan_file
 from icevirt.errors import CombineError, ScanError, StorageError, UnsupportedError
+from icevirt.model.chunks import ChunkType
 from icevirt.scan import values
 from icevirt.tasks.forkserver import Apart
 from icevirt_scanners.grib import by_eccodes as oracle
@@ -291,6 +292,18 @@ def test_later_fields_of_a_message_are_refused_or_stored(tmp_path):
     for name, body in zip(("/u10", "/v10"), bodies, strict=True):
         values = by_eccodes(body).values.reshape(1, 1, 3, 4)
         np.testing.assert_array_equal(materialise(found[name]), values)
+
+
+def test_all_of_a_map_is_stored_where_asked(tmp_path):
+    """The places of its points, too, which else a codec computes."""
+    (tmp_path / "a.grib2").write_bytes(
+        message("GRIB2", gridType="lambert", Nx=4, Ny=3, Latin1InDegrees=30, Latin2InDegrees=30)
+    )
+    referred = {a.path: a for a in scan_file(tmp_path / "a.grib2").arrays}
+    options = {"variable_policy": {"*": "native"}}
+    for array in scan_file(tmp_path / "a.grib2", scan_options=options).arrays:
+        assert not array.references.count(ChunkType.virtual)
+        np.testing.assert_array_equal(materialise(array), materialise(referred[array.path]))
 
 
 def test_a_local_section_changes_nothing(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,16 +61,37 @@ class StoreObjects:
 
     def describe(self, url: str) -> SourceFile:
         """Return the store as a file, with the digest of this listing; ``url`` stands for it."""
-        digest = hashlib.blake2b(digest_size=16)
-        for strings in (self.keys, self.etags):
-            digest.update(strings.lengths.astype("<i8").tobytes())
-            digest.update(np.ascontiguousarray(strings.data))
-        for column in (self.sizes, self.times):
-            digest.update(column.astype("<i8").tobytes())
-        newest = int(self.times.max(initial=0))
+        digest = ListingDigest()
+        digest.add(self)
+        return digest.describe(url)
+
+
+class ListingDigest:
+    """Sums up a listing that nobody holds, page by page: where pages end makes no difference."""
+
+    def __init__(self) -> None:
+        self._columns = [hashlib.blake2b(digest_size=16) for _ in range(6)]
+        self._size = self._newest = 0
+        self.count = 0  # objects
+
+    def add(self, page: StoreObjects) -> None:
+        """Add the next objects."""
+        columns: list[NDArray[Any]] = [page.sizes, page.times]
+        for strings in (page.keys, page.etags):
+            columns += [strings.lengths, strings.data]
+        for digest, column in zip(self._columns, columns, strict=True):
+            little = column.astype(column.dtype.newbyteorder("<"), copy=False)
+            digest.update(np.ascontiguousarray(little))
+        self._size += int(page.sizes.sum())
+        self._newest = max(self._newest, int(page.times.max(initial=0)))
+        self.count += len(page)
+
+    def describe(self, url: str) -> SourceFile:
+        """Return the store as a file; ``url`` stands for it."""
+        whole = hashlib.blake2b(b"".join(e.digest() for e in self._columns), digest_size=16)
         return SourceFile(
             url=url,
-            size=int(self.sizes.sum()),
-            etag=f"{LISTING}{digest.hexdigest()}",
-            last_modified=newest,
+            size=self._size,
+            etag=f"{LISTING}{whole.hexdigest()}",
+            last_modified=self._newest,
         )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +20,8 @@ from typing import Any, Never
 
 import numpy as np
 
-from icevirt.archive.store_objects import StoreObjects
+from icevirt.archive.sources import SourceFile
+from icevirt.archive.store_objects import ListingDigest, StoreObjects
 from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
@@ -48,7 +51,23 @@ _SECOND = 1_000_000_000
 
 
 def list_store(url: str) -> StoreObjects:
-    """List all objects of a store.
+    """List all objects of a store. Raises as `list_pages` does."""
+    return StoreObjects.join([*list_pages(url)])
+
+
+def describe_store(url: str) -> SourceFile:
+    """List a store and return it as a file; no more than a few pages are held.
+
+    Raises as `list_pages` does.
+    """
+    digest = ListingDigest()
+    for page in list_pages(url):
+        digest.add(page)
+    return digest.describe(url)
+
+
+def list_pages(url: str) -> Iterator[StoreObjects]:
+    """List all objects of a store, in the same order each time.
 
     Args:
         url: Of the document that stands for it.
@@ -95,7 +114,7 @@ type _Rows = tuple[list[str], list[os.stat_result]]
 """Keys, and what the system says of each."""
 
 
-def _list_local(top: str) -> StoreObjects:
+def _list_local(top: str) -> Iterator[StoreObjects]:
     """List files below a folder, in the order of their names, folder by folder.
 
     The folders of a level are listed side by side: the system is waited for without Python.
@@ -113,9 +132,10 @@ def _list_local(top: str) -> StoreObjects:
         return [*_pages(_below(part, top), top)]
 
     if count < _BRANCHES:
-        return StoreObjects.join([*chain.from_iterable(map(pages, parts))])
+        yield from chain.from_iterable(_pages(_below(part, top), top) for part in parts)
+        return
     with Threads(_AT_ONCE, "list-store") as threads:
-        return StoreObjects.join([*chain.from_iterable(threads.map(pages, parts))])
+        yield from chain.from_iterable(threads.map(pages, parts))
 
 
 def _below(part: _Rows | _StoreFolder, top: str) -> Iterator[_Rows]:
@@ -239,22 +259,25 @@ def _refuse_link(path: str) -> Never:
 # -- buckets ---------------------------------------------------------------------------------------
 
 
-def _list_bucket(bucket: Bucket, folder: str) -> StoreObjects:
+def _list_bucket(bucket: Bucket, folder: str) -> Iterator[StoreObjects]:
     """List the long branches of a store at once: a listing is a chain of requests."""
-    parts: list[StoreObjects | str] = [*_begin(bucket, folder, folder)]
-    while any(isinstance(part, str) for part in parts):
-        waiting = [
-            HOSTS.submit(bucket.url, carrying(partial(_begin, bucket, part, folder)))
-            if isinstance(part, str)
-            else [part]
-            for part in parts
-        ]
-        parts = [*chain.from_iterable(w if isinstance(w, list) else w.result() for w in waiting)]
-    found = StoreObjects.join([part for part in parts if isinstance(part, StoreObjects)])
-    if not len(found):
+
+    def begin(part: StoreObjects | str) -> StoreObjects | Future[list[StoreObjects | str]]:
+        if isinstance(part, StoreObjects):
+            return part
+        return HOSTS.submit(bucket.url, carrying(partial(_begin, bucket, part, folder)))
+
+    count, waiting = 0, deque([begin(folder)])
+    while waiting:
+        part = waiting.popleft()
+        if isinstance(part, StoreObjects):
+            count += len(part)
+            yield part
+        else:
+            waiting.extendleft(reversed([*map(begin, part.result())]))
+    if not count:
         url = bucket.address._replace(key=folder).url
         raise NotFoundError("no such store", do="Check the URL.", source=url)
-    return found
 
 
 def _begin(bucket: Bucket, folder: str, top: str) -> list[StoreObjects | str]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.sources import STORES, SourceFile
-from icevirt.archive.store_objects import StoreObjects
+from icevirt.archive.store_objects import ListingDigest, StoreObjects
 from icevirt.connect.urls import SAFE, Address, local_path, url_of_absolute
 from icevirt.errors import (
     NotFoundError,
@@ -29,10 +29,11 @@ from icevirt.model.strings import Strings
 from icevirt.objects.answers import change
 from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource
 from icevirt.objects.source_access import carrying, in_force
-from icevirt.objects.store_listings import list_store, written_meanwhile
+from icevirt.objects.store_listings import list_pages, list_store, written_meanwhile
 from icevirt.objects.web_connections import HOSTS
 
 _PAGE = 1 << 14  # objects that are made columns together
+_KEPT = 4 << 20  # objects of a listing that waits for a scan: half a gigabyte
 _AHEAD = 64 << 20  # bytes of small arrays that are read at once
 _SECOND = 1_000_000_000
 _DOCUMENT = 1 << 20  # bytes that are read at once
@@ -49,14 +50,20 @@ def folder_of(url: str) -> str:
 
 def store_file(url: str) -> SourceFile:
     """Return a store as a file. Raises as `list_store` does."""
-    found = list_store(url)
-    file = found.describe(url)
-    _latest[:] = [(file, found)]
+    digest, pages = ListingDigest(), list[StoreObjects]()
+    for page in list_pages(url):
+        digest.add(page)
+        if digest.count <= _KEPT:
+            pages.append(page)
+        else:
+            pages.clear()
+    file = digest.describe(url)
+    _latest[:] = [(file, StoreObjects.join(pages))] if digest.count <= _KEPT else []
     return file
 
 
 _latest: list[tuple[SourceFile, StoreObjects]] = []
-"""The last listing, which a scan in the same process takes over if it was made for it."""
+"""The last listing, if not long; a scan in the same process takes it over if it was made for it."""
 
 
 class StoreSource(OpenedSource):

@@ -30,7 +30,7 @@ from icevirt.objects.source_lists.names import (
     fits_name,
     fits_path,
 )
-from icevirt.objects.store_listings import list_store
+from icevirt.objects.store_listings import describe_store
 from icevirt.objects.stores import document_in, store_file
 from icevirt.objects.web_connections import HOSTS
 
@@ -146,7 +146,7 @@ def ask_again(url: str) -> SourceFile | None:
     """Return what a server says now about a file or store; None if it is gone."""
     try:
         # not `store_file`, whose listing waits for a scan in the same process
-        return list_store(url).describe(url) if is_store(url) else _ask(url)
+        return describe_store(url) if is_store(url) else _ask(url)
     except (NotFoundError, ScanError):
         return None
 

@@ -41,6 +41,16 @@ class StoreObjects:
             times=np.concatenate([none, *(page.times for page in pages)]),
         )
 
+    def take(self, rows: Sequence[int]) -> StoreObjects:
+        """Return some of the objects, in this order."""
+        some = np.array(rows, np.int64)
+        return StoreObjects(
+            keys=self.keys[some],
+            sizes=self.sizes[some],
+            etags=self.etags[some],
+            times=self.times[some],
+        )
+
     def find(self, folder: str, near: int) -> tuple[int, int]:
         """Return the first row below a folder and the one behind the last, given one of them."""
         prefix = f"{folder}/" if folder else ""

@@ -50,9 +50,25 @@ _FORMAT = stat.S_IFMT(0xFFFF)
 _SECOND = 1_000_000_000
 
 
-def list_store(url: str) -> StoreObjects:
-    """List all objects of a store. Raises as `list_pages` does."""
-    return StoreObjects.join([*list_pages(url)])
+def list_store(url: str, below: Sequence[str] | None = None) -> StoreObjects:
+    """List all objects of a store, or those below some folders. Raises as `list_pages` does."""
+    return StoreObjects.join([*list_pages(url, below)])
+
+
+def list_folder(url: str, folder: str) -> tuple[StoreObjects, list[str]]:
+    """Return the objects in a folder of a store, and the paths of the folders in it.
+
+    Raises as `list_pages` does.
+    """
+    if not url.startswith("file://"):
+        bucket, top = _bucket_of(url)
+        own, folders = _level(bucket, "/".join(filter(None, (top, folder))), top)
+        return own, [each.removeprefix(f"{top}/" if top else "") for each in folders]
+    top = os.path.dirname(local_path(url))
+    found = [*_entries(_StoreFolder.of(top, folder), top)]
+    rows = (each for each in found if not isinstance(each, _StoreFolder))
+    folders = [each.prefix[:-1] for each in found if isinstance(each, _StoreFolder)]
+    return StoreObjects.join([*_pages(rows, top)]), folders
 
 
 def describe_store(url: str) -> SourceFile:
@@ -66,11 +82,12 @@ def describe_store(url: str) -> SourceFile:
     return digest.describe(url)
 
 
-def list_pages(url: str) -> Iterator[StoreObjects]:
+def list_pages(url: str, below: Sequence[str] | None = None) -> Iterator[StoreObjects]:
     """List all objects of a store, in the same order each time.
 
     Args:
         url: Of the document that stands for it.
+        below: The only folders to list; they need not be there.
 
     Raises:
         NotFoundError: There is no such folder.
@@ -79,14 +96,19 @@ def list_pages(url: str) -> Iterator[StoreObjects]:
         UnsupportedError: A web server has it, or it holds symbolic links.
     """
     if url.startswith("file://"):
-        return _list_local(os.path.dirname(local_path(url)))
+        return _list_local(os.path.dirname(local_path(url)), below)
     if url.startswith(("http://", "https://")):
         raise UnsupportedError(
             "a Zarr store on a web server cannot be listed",
             do="Name it by the URL of its bucket, like s3://bucket/x.zarr, or copy it.",
             file=url,
         )
-    return _list_bucket(in_force().bucket(url), Address.parse(url).key.rpartition("/")[0])
+    return _list_bucket(*_bucket_of(url), below)
+
+
+def _bucket_of(url: str) -> tuple[Bucket, str]:
+    """Return the bucket of a store, and its folder there."""
+    return in_force().bucket(url), Address.parse(url).key.rpartition("/")[0]
 
 
 def written_meanwhile(url: str, how: str) -> StaleReferenceError:
@@ -109,18 +131,27 @@ class _StoreFolder:
     path: str
     prefix: str  # of the keys below it
 
+    @classmethod
+    def of(cls, top: str, folder: str) -> _StoreFolder:
+        """Return a folder of the store in ``top``."""
+        return cls(f"{top}/{folder}", f"{folder}/") if folder else cls(top, "")
+
 
 type _Rows = tuple[list[str], list[os.stat_result]]
 """Keys, and what the system says of each."""
 
 
-def _list_local(top: str) -> Iterator[StoreObjects]:
+def _list_local(top: str, below: Sequence[str] | None = None) -> Iterator[StoreObjects]:
     """List files below a folder, in the order of their names, folder by folder.
 
     The folders of a level are listed side by side: the system is waited for without Python.
     """
-    parts: list[_Rows | _StoreFolder] = [_StoreFolder(top, "")]
-    count = 1
+    parts: list[_Rows | _StoreFolder] = [
+        _StoreFolder.of(top, folder)
+        for folder in ([""] if below is None else below)
+        if below is None or os.path.isdir(f"{top}/{folder}")
+    ]
+    count = len(parts)
     while 0 < count < _BRANCHES:
         found = [
             _entries(part, top) if isinstance(part, _StoreFolder) else [part] for part in parts
@@ -259,15 +290,18 @@ def _refuse_link(path: str) -> Never:
 # -- buckets ---------------------------------------------------------------------------------------
 
 
-def _list_bucket(bucket: Bucket, folder: str) -> Iterator[StoreObjects]:
+def _list_bucket(
+    bucket: Bucket, top: str, below: Sequence[str] | None = None
+) -> Iterator[StoreObjects]:
     """List the long branches of a store at once: a listing is a chain of requests."""
 
     def begin(part: StoreObjects | str) -> StoreObjects | Future[list[StoreObjects | str]]:
         if isinstance(part, StoreObjects):
             return part
-        return HOSTS.submit(bucket.url, carrying(partial(_begin, bucket, part, folder)))
+        return HOSTS.submit(bucket.url, carrying(partial(_begin, bucket, part, top)))
 
-    count, waiting = 0, deque([begin(folder)])
+    folders = [top] if below is None else [f"{top}/{each}".strip("/") for each in below]
+    count, waiting = 0, deque(map(begin, folders))
     while waiting:
         part = waiting.popleft()
         if isinstance(part, StoreObjects):
@@ -275,8 +309,8 @@ def _list_bucket(bucket: Bucket, folder: str) -> Iterator[StoreObjects]:
             yield part
         else:
             waiting.extendleft(reversed([*map(begin, part.result())]))
-    if not count:
-        url = bucket.address._replace(key=folder).url
+    if below is None and not count:
+        url = bucket.address._replace(key=top).url
         raise NotFoundError("no such store", do="Check the URL.", source=url)
 
 
@@ -288,17 +322,23 @@ def _begin(bucket: Bucket, folder: str, top: str) -> list[StoreObjects | str]:
     found, branches = list[StoreObjects | str](), [folder]
     while len(branches) == 1:  # below the only one is as much
         folder = branches[0]
-        level = on_store(
-            bucket,
-            bucket.address._replace(key=folder).url,
-            lambda store: obstore().list_with_delimiter(store, prefix=folder or None),  # noqa: B023
-        )
-        branches = sorted(each.rstrip("/") for each in level["common_prefixes"])
-        found.append(_columns(bucket, sorted(level["objects"], key=itemgetter("path")), top))
+        own, branches = _level(bucket, folder, top)
+        found.append(own)
     if len(branches) > _MOST and len(begin) < _PAGE_OF_BUCKET * _count_names(begin, folder, top):
         # fewer requests than one for each branch
         return [*found[:-1], _flat(bucket, folder, top)[0]]
     return [*found, *branches]
+
+
+def _level(bucket: Bucket, folder: str, top: str) -> tuple[StoreObjects, list[str]]:
+    """Return the objects in a folder, and the folders in it by their paths in the bucket."""
+    level = on_store(
+        bucket,
+        bucket.address._replace(key=folder).url,
+        lambda store: obstore().list_with_delimiter(store, prefix=folder or None),
+    )
+    own = _columns(bucket, sorted(level["objects"], key=itemgetter("path")), top)
+    return own, sorted(each.rstrip("/") for each in level["common_prefixes"])
 
 
 def _count_names(objects: StoreObjects, folder: str, top: str) -> int:

@@ -29,7 +29,7 @@ from icevirt.model.strings import Strings
 from icevirt.objects.answers import change
 from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource
 from icevirt.objects.source_access import carrying, in_force
-from icevirt.objects.store_listings import list_pages, list_store, written_meanwhile
+from icevirt.objects.store_listings import list_folder, list_pages, list_store, written_meanwhile
 from icevirt.objects.web_connections import HOSTS
 
 _PAGE = 1 << 14  # objects that are made columns together
@@ -85,6 +85,43 @@ class StoreSource(OpenedSource):
         if mine:
             _latest.clear()
             vars(self)["objects"] = mine[0]
+
+    def share(self, listed: SourceFile) -> None:
+        """Take the store for what was listed: a share of it is scanned, and all is not listed.
+
+        Before a build commits, the whole is compared with ``listed`` again.
+        """
+        vars(self)["file"] = listed
+
+    def hold(self, objects: StoreObjects) -> None:
+        """Take these for all objects."""
+        vars(self)["objects"] = objects
+
+    def list_folder(self, folder: str) -> tuple[StoreObjects, list[str]]:
+        """Return the objects in a folder, and the paths of the folders in it."""
+        return list_folder(self.url, folder)
+
+    def list_below(self, folders: Sequence[str]) -> StoreObjects:
+        """Return the objects below some folders, which need not be there."""
+        return list_store(self.url, folders)
+
+    def find_objects(self, keys: Sequence[str]) -> StoreObjects:
+        """Return those of some objects that are there, those of servers asked for side by side."""
+        folder = folder_of(self.url)
+        works = [partial(_look, folder + quote(key, safe=SAFE)) for key in keys]
+        if self.local_path is not None:
+            found = [work() for work in works]
+        else:
+            host = "/".join(self.url.split("/")[:3])
+            found = [each.result() for each in [HOSTS.submit(host, carrying(w)) for w in works]]
+            self.requests += len(works)
+        there = [(key, file) for key, file in zip(keys, found, strict=True) if file is not None]
+        return StoreObjects(
+            keys=Strings.of([key for key, _ in there]),
+            sizes=np.array([file.size for _, file in there], np.int64),
+            etags=Strings.of([file.etag for _, file in there]),
+            times=np.array([file.last_modified for _, file in there], np.int64),
+        )
 
     @cached_property
     def objects(self) -> StoreObjects:
@@ -286,6 +323,15 @@ def _read(url: str, listed: SourceFile, offset: int = 0, length: int = -1) -> by
         if (how := change(source.file, listed)) is not None:
             raise written_meanwhile(url, how)
         return source.read(offset, listed.size if length < 0 else length)
+
+
+def _look(url: str) -> SourceFile | None:
+    try:
+        remote = not url.startswith("file://")
+        with RemoteSource(url) if remote else LocalSource(local_path(url)) as source:
+            return source.file
+    except NotFoundError:
+        return None
 
 
 def _urls_of(folder: str, keys: Strings) -> Strings:

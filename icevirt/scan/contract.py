@@ -213,6 +213,23 @@ class StoreByteSource(ByteSource, Protocol):
         """Return the store as zarr-python reads it, to compare values."""
 
 
+@runtime_checkable
+class ListedStore(StoreByteSource, Protocol):
+    """A store that can be listed folder by folder, to scan a share of it."""
+
+    def hold(self, objects: StoreObjects) -> None:
+        """Take these for all objects: a share of the store is scanned."""
+
+    def list_folder(self, folder: str) -> tuple[StoreObjects, list[str]]:
+        """Return the objects in a folder, and the paths of the folders in it."""
+
+    def list_below(self, folders: Sequence[str]) -> StoreObjects:
+        """Return the objects below some folders, which need not be there."""
+
+    def find_objects(self, keys: Sequence[str]) -> StoreObjects:
+        """Return those of some objects that are there, in their order."""
+
+
 def prefetch(source: ByteSource, ranges: Sequence[tuple[int, int]], *, page: int = 0) -> None:
     """Tell a source of ranges (begin, end) that will be read soon.
 

@@ -64,6 +64,8 @@ def attempt(
         with opening(file.url) as source:
             if isinstance(source, StoreSource):
                 source.expect(file)
+                if piece is not None:
+                    source.share(file)
             _refuse_change(file, source.file)
             if piece is None:
                 scanned = record(source, options)

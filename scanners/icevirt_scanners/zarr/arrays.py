@@ -34,6 +34,7 @@ class Found:
     array: ScannedArray
     chunks: NDArray[np.int64]  # rows
     outside: NDArray[np.int64]  # rows of chunks behind the end of the array
+    others: NDArray[np.int64]  # rows of chunks that belong to other shares
     dtype: np.dtype[Any]
 
 
@@ -98,9 +99,11 @@ def scan_array(
     """
     source: Any = context.source
     given = descriptions.of(path, node)
-    array, chunks, outside = _with_chunks(path, given, batches.take(node.folder), context)
-    array = with_facts(array, given.dtype, context, source.chunks(chunks))
-    return Found(array, chunks, outside, given.dtype)
+    found = _with_chunks(path, given, batches.take(node.folder), context)
+    if context.options.run_of(path) is not None:  # only of arrays that need no facts
+        return found
+    array = with_facts(found.array, given.dtype, context, source.chunks(found.chunks))
+    return replace(found, array=array)
 
 
 def describe_array(path: str, node: Described, context: ScanContext) -> GivenArray:
@@ -220,24 +223,29 @@ def _check_codecs(
         raise NoEquivalentError(f"{type(error).__name__}: {error}") from error
 
 
-def _with_chunks(
-    path: str, given: GivenArray, found: ChunkRows, context: ScanContext
-) -> tuple[ScannedArray, NDArray[np.int64], NDArray[np.int64]]:
+def _with_chunks(path: str, given: GivenArray, found: ChunkRows, context: ScanContext) -> Found:
     """Return the array with a reference for each chunk that is there, all of them checked.
 
-    Beside it are the rows of these chunks, and of those that are behind the end of the array.
+    Beside it are the rows of these chunks, and of those that it does not take.
     """
     chunks, index, table = found.rows, found.index, found.references
-    if table is not None and all(map(lt, found.last, given.grid)):
+    run = context.options.run_of(path)
+    if run is None and table is not None and all(map(lt, found.last, given.grid)):
         size = given.chunk_size
         if found.sizes == (size, size) or not len(chunks) or (size is None and found.sizes[0]):
-            return replace(given.scanned, path=path, references=table), chunks, chunks[:0]
+            array, none = replace(given.scanned, path=path, references=table), chunks[:0]
+            return Found(array, chunks, none, none, given.dtype)
     source: Any = context.source
     objects = source.objects
     inside = (index < np.array(given.grid, np.int64)).all(axis=1)
     outside = chunks[~inside]
     if len(outside):
         chunks, index = chunks[inside], index[inside]
+    others = chunks[:0]
+    if run is not None:
+        places = np.ravel_multi_index([*index.T], given.grid)
+        mine = (places >= run[0]) & (places < run[1])
+        chunks, index, others = chunks[mine], index[mine], chunks[~mine]
     if int(index.max(initial=0)) > LAST_CHUNK:
         raise damaged(source.file.url, variable=path, cause="more chunks than Icechunk can number")
     refuse_lengths(
@@ -248,7 +256,8 @@ def _with_chunks(
         name=lambda row: objects.keys[int(chunks[row])],
     )
     table = source.references(index, chunks).sort()
-    return replace(given.scanned, path=path, references=table), chunks, outside
+    array = replace(given.scanned, path=path, references=table)
+    return Found(array, chunks, outside, others, given.dtype)
 
 
 def refuse_lengths(

@@ -44,29 +44,35 @@ def read_metadata(source: StoreByteSource) -> Metadata:
     Raises:
         ScanError: It is damaged, or what is consolidated is not what the documents say.
     """
-    url, keys = source.file.url, source.objects.keys
-    is_v3 = source.document == V3
-    names = (V3,) if is_v3 else V2
-    found = sorted({row for name in names for row in _named(keys, name).tolist()})
-    rows = {keys[row]: row for row in found}
+    url, is_v3 = source.file.url, source.document == V3
+    rows = document_rows(source)
     root = V3 if is_v3 else CONSOLIDATED
-    at = _row_of(keys, root)
-    held = None if at is None else _parse(source.read_objects([at])[0], url, root)
+    at = rows.get(root)
+    held = None if at is None else parse_document(source.read_objects([at])[0], url, root)
     consolidated = None if held is None else _expand(held, url, is_v3=is_v3)
-    if at is not None and not is_v3:
-        rows[root] = at
     if consolidated is None:
         bodies = source.read_objects(list(rows.values()))
         # equal texts are one document, of which each decision is made once
         known: dict[bytes, dict[str, Any]] = {}
         for key, body in zip(rows, bodies, strict=True):
             if body not in known:
-                known[body] = _parse(body, url, key)
+                known[body] = parse_document(body, url, key)
         documents = {key: known[body] for key, body in zip(rows, bodies, strict=True)}
         return Metadata(documents=documents, rows=rows, is_v3=is_v3)
     assert at is not None
     _refuse_stale(source, consolidated, rows, at)
     return Metadata(documents=consolidated, rows=rows, is_v3=is_v3)
+
+
+def document_rows(source: StoreByteSource) -> dict[str, int]:
+    """Return the rows of objects that are documents of this format, by key."""
+    keys = source.objects.keys
+    names = (V3,) if source.document == V3 else V2
+    found = sorted({row for name in names for row in _named(keys, name).tolist()})
+    rows = {keys[row]: row for row in found}
+    if source.document != V3 and (at := _row_of(keys, CONSOLIDATED)) is not None:
+        rows[CONSOLIDATED] = at
+    return rows
 
 
 def _named(keys: Strings, name: str) -> NDArray[np.int64]:
@@ -88,7 +94,8 @@ def _row_of(keys: Strings, key: str) -> int | None:
     return int(rows[0]) if len(rows) else None
 
 
-def _parse(body: bytes, url: str, key: str) -> dict[str, Any]:
+def parse_document(body: bytes, url: str, key: str) -> dict[str, Any]:
+    """Return the document that an object holds. Raises `ScanError`."""
     try:
         held = parse(body, url)
     except ScanError as error:
@@ -147,7 +154,7 @@ def _refuse_stale(
     changed = [
         key
         for key, body in zip(newer, bodies, strict=True)
-        if key in consolidated and _differ(consolidated[key], _parse(body, url, key), key)
+        if key in consolidated and _differ(consolidated[key], parse_document(body, url, key), key)
     ]
     if wrong := [*added, *changed]:
         raise ScanError(

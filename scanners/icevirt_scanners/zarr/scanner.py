@@ -9,32 +9,37 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.archive.scanned import ScannedArray, ScannedFile, Weight
 from icevirt.archive.schema import ScannedGroup
-from icevirt.errors import ScanError, UnsupportedError
+from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.zarr_v2 import NoEquivalentError
-from icevirt.scan.contract import ByteSource, Policy, ScannerOptions, StoreByteSource
+from icevirt.scan.contract import ByteSource, ListedStore, Policy, ScannerOptions, StoreByteSource
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.kerchunk.document import json_value
 from icevirt_scanners.kerchunk.scanner import Described, describe_nodes, names_of, tell_renamed
-from icevirt_scanners.zarr.arrays import Descriptions, keys_of, scan_array
+from icevirt_scanners.zarr.arrays import Descriptions, describe_array, keys_of, scan_array
 from icevirt_scanners.zarr.chunk_batches import ChunkBatches, Spelled
 from icevirt_scanners.zarr.copies import copy_chunks, copy_values, open_array
 from icevirt_scanners.zarr.documents import (
     V2,
     V3,
+    Metadata,
     damaged,
+    document_rows,
     first_keys,
     read_metadata,
     refuse_extensions,
 )
+from icevirt_scanners.zarr.shares import LEAST, Outline, objects_of, outline_of, weight_of
 from icevirt_scanners.zarr.zip_directory import EMPTY, SIGNATURE
 from icevirt_scanners.zarr.zipped import ZippedStore
 
@@ -52,6 +57,9 @@ class ZarrScanner:
     version = "2"
     reads_stores = True
 
+    def __init__(self) -> None:
+        self._outlines = WeakKeyDictionary[Any, Outline]()  # until shares are scanned
+
     def accepts(self, head: bytes) -> bool:
         """Accept ZIP archives: other stores are known by the document that stands for them."""
         return head.startswith((SIGNATURE, EMPTY))
@@ -65,18 +73,13 @@ class ZarrScanner:
         """
         store = _as_store(source)
         url, context = source.file.url, ScanContext.of(store, options)
-        metadata = read_metadata(store)
-        nodes = nodes_of(metadata.documents, options.group, url)
+        metadata, nodes = self._nodes(store, context)
         tell_renamed(nodes, options.group, context)
         arrays = {path: node for path, node in nodes.items() if node.array is not None}
         groups = tuple(
             ScannedGroup(path=path, attributes=Attributes.of(node.attributes))
             for path, node in nodes.items()
             if node.array is None
-        )
-        context.equal = options.equal_in_files(
-            ((path, names_of(node), node.attributes) for path, node in arrays.items()),
-            ((path, node.attributes) for path, node in nodes.items() if node.array is None),
         )
         known = np.zeros(len(store.objects), np.bool_)
         known[list(metadata.rows.values())] = True
@@ -106,7 +109,7 @@ class ZarrScanner:
                     raise
                 known[slice(*within[path])] = True
                 return copy_values(path, node, context, refusal)
-            known[found.chunks] = known[found.outside] = True
+            known[found.chunks] = known[found.outside] = known[found.others] = True
             outside.extend(first_keys(store.objects.keys[row] for row in found.outside.tolist()))
             if is_stored:
                 return copy_chunks(found.array, found.dtype, store.chunks(found.chunks), context)
@@ -130,6 +133,45 @@ class ZarrScanner:
                 f"chunks behind the end of their array are left out: {', '.join(outside[:5])}",
             )
         return context.describe(self, groups, scanned)
+
+    def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:
+        """Return what scanning each array takes; see `icevirt.scan.contract.Divisible`."""
+        store = _as_store(source)
+        if not isinstance(store, ListedStore):
+            raise UnsupportedError(
+                "a store in an archive is not scanned in shares",
+                do="Scan it in one task.",
+                file=source.file.url,
+            )
+        context = ScanContext.of(store, options)
+        outline = self._outlines[source] = outline_of(store)
+        nodes = _nodes_equal(outline.metadata, context)
+        return tuple(
+            _weigh(path, node, context)
+            for path, node in nodes.items()
+            if node.array is not None and options.wants(path)
+        )
+
+    def _nodes(
+        self, store: StoreByteSource, context: ScanContext
+    ) -> tuple[Metadata, dict[str, Described]]:
+        """Return the documents and nodes of a store; of a share, list its chunks."""
+        share = context.options.share
+        if share is None or not isinstance(store, ListedStore):
+            metadata = read_metadata(store)
+            return metadata, _nodes_equal(metadata, context)
+        outline = self._outlines.pop(store, None) or outline_of(store)
+        nodes = _nodes_equal(outline.metadata, context)
+        grids = {path: describe_array(path, nodes[path], context).grid for path in share.runs}
+        store.hold(objects_of(store, share, outline, nodes, grids))
+        rows = document_rows(store)
+        if rows.keys() - outline.metadata.rows.keys():
+            raise UnsupportedError(
+                "nodes of a store below an array, or below a folder that is no group",
+                do="Scan it in one task.",
+                file=store.file.url,
+            )
+        return replace(outline.metadata, rows=rows), nodes
 
     def read_values(
         self, source: ByteSource, path: str, region: tuple[slice, ...]
@@ -162,6 +204,32 @@ def _spelled(
         with suppress(NoEquivalentError, KeyError, TypeError, ValueError, AttributeError):
             keys, ndim = keys_of(node)
             yield Spelled(folder=node.folder, low=low, high=high, keys=keys, ndim=ndim)
+
+
+def _nodes_equal(metadata: Metadata, context: ScanContext) -> dict[str, Described]:
+    """Return the nodes of a store, and note which arrays must be alike in all stores."""
+    options = context.options
+    nodes = nodes_of(metadata.documents, options.group, context.source.file.url)
+    context.equal = options.equal_in_files(
+        (
+            (path, names_of(node), node.attributes)
+            for path, node in nodes.items()
+            if node.array is not None
+        ),
+        ((path, node.attributes) for path, node in nodes.items() if node.array is None),
+    )
+    return nodes
+
+
+def _weigh(path: str, node: Described, context: ScanContext) -> Weight:
+    """Return what an array takes; the task that scans it says what is wrong with it."""
+    try:
+        given = describe_array(path, node, context)
+    except IcevirtError:
+        return Weight(path=path, cost=LEAST)
+    is_stored = context.options.policy_of(path) in (Policy.native, Policy.inline)
+    is_plain = not is_stored and not context.choose_facts(given.scanned)
+    return weight_of(path, node, given.grid, is_plain=is_plain)
 
 
 def nodes_of(documents: Mapping[str, Any], group: str, url: str) -> dict[str, Described]:
@@ -215,7 +283,8 @@ def _tell_foreign(
         foreign = foreign & keys.begin_with(f"{group}/".encode())
     lost = np.flatnonzero(foreign & ~owned)[:_LOOKED_AT]
     orphans = [key for key in keys[lost] if _CHUNK.search(key)]
-    dropped = {key: _dropped_by(key, group, context.options) for key in orphans}
+    wanted = replace(context.options, share=None)
+    dropped = {key: _dropped_by(key, group, wanted) for key in orphans}
     context.left_out += sorted({path for path in dropped.values() if path})
     orphans = [key for key, path in dropped.items() if not path]
     if orphans:

@@ -167,7 +167,7 @@ class ZarrScanner:
         rows = document_rows(store)
         if rows.keys() - outline.metadata.rows.keys():
             raise UnsupportedError(
-                "nodes of a store below an array, or below a folder that is no group",
+                "nodes of a store below an array, or below a folder without metadata",
                 do="Scan it in one task.",
                 file=store.file.url,
             )

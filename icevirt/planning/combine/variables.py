@@ -49,7 +49,16 @@ def members_of(
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
     full = FullLengths.of(facts, spec.pad)
     before: CombinedVariable | None = None
+    alone: dict[tuple[int, int, bool], CombinedVariable] = {}  # of one file: a plate has thousands
     for path, rows in by_path(facts):
+        kind = None
+        if len(rows) == 1 and not cells.axes and not spec.pad:  # nothing to compare it with
+            columns = facts.arrays.schema, facts.arrays.shape
+            schema, shape = (int(column.codes[rows[0]]) for column in columns)
+            kind = schema, shape, options.as_floats(path)
+            if kind in alone:
+                yield replace(alone[kind], path=path, held=rows)
+                continue
         codes = facts.arrays.schema.codes[rows]
         used = facts.arrays.schema.find_used(codes).tolist()
         if len({schemas[c].dimension_names for c in used}) > 1:
@@ -70,6 +79,8 @@ def members_of(
         if before is not None and is_alike and np.array_equal(before.cell, member.cell):
             member = replace(member, cell=before.cell)  # nearly always: they are held once
         before = member
+        if kind is not None:
+            alone[kind] = member
         yield before
 
 

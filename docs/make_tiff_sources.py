@@ -45,7 +45,7 @@ COMPRESSIONS = (
     *("none", "packbits", "deflate", "lzw", "zstd", "lerc", "lerc_deflate", "lerc_zstd"),
     *("jpeg", "webp", "lzma"),
 )
-PREDICTED = ("deflate", "lzw", "zstd")
+PREDICTED = ("deflate", "lzw", "zstd", "lzma")
 LAYOUTS = (
     {"TILED": "YES", "BLOCKXSIZE": 32, "BLOCKYSIZE": 32},
     {"BLOCKYSIZE": 16},

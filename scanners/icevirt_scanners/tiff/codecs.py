@@ -11,6 +11,7 @@ whichever the file has, so that nothing else says one.
 
 from __future__ import annotations
 
+import lzma
 import zlib
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ from icevirt_scanners.tiff.directories import TiffDamageError
 from icevirt_scanners.tiff.images import (
     DEFLATE,
     LERC,
+    LZMA,
     LZW,
     NONE,
     OLD_DEFLATE,
@@ -38,6 +40,12 @@ _COMPRESSORS: dict[int, tuple[JSON, ...]] = {
     DEFLATE: (_ZLIB,),
     OLD_DEFLATE: (_ZLIB,),
     PACKBITS: ({"name": "imagecodecs_packbits"},),
+    LZMA: (
+        {
+            "name": "numcodecs.lzma",  # the filters stand in the container
+            "configuration": {"format": 1, "check": -1, "preset": None, "filters": None},
+        },
+    ),
     ZSTD: ({"name": "zstd", "configuration": {"level": 9, "checksum": False}},),
 }
 _WITHIN_LERC = ((), _COMPRESSORS[DEFLATE], _COMPRESSORS[ZSTD])
@@ -93,6 +101,8 @@ def _find_codec(
         return (lambda raw, most: raw[: most + 1]), bytes
     if compression in (DEFLATE, OLD_DEFLATE):
         return _inflate, zlib.compress
+    if compression == LZMA:
+        return (lambda raw, most: lzma.LZMADecompressor().decompress(raw, most + 1)), lzma.compress
     if compression == ZSTD:
         return _unzstd, zstandard.ZstdCompressor(level=9).compress
     try:

@@ -23,6 +23,7 @@ DTYPES = (
 ENCODED = (
     *(("none", 1), ("packbits", 1), ("deflate", 1), ("lzw", 1), ("zstd", 1)),
     *(("deflate", 2), ("lzw", 2), ("zstd", 2), ("deflate", 3), ("lzw", 3), ("zstd", 3)),
+    *(("lzma", 1), ("lzma", 2), ("lzma", 3)),
 )
 LAYOUTS = {
     "tiles": {"TILED": "YES", "BLOCKXSIZE": 32, "BLOCKYSIZE": 32},
@@ -138,7 +139,6 @@ REFUSED = {
         "uint16",
         "LERC in a big-endian",
     ),
-    "LZMA": ({"compress": "lzma"}, "uint8", "the compression 34925"),
     "CCITT": ({"compress": "ccittfax4", "NBITS": 1}, "uint8", "compression 4 .CCITT"),
 }
 

@@ -207,15 +207,18 @@ nightly: living-year living-histories update-kills fuzz races poison deaths buil
 ci:
     #!/usr/bin/env bash
     set -euo pipefail
-    CI=true uv run pytest
     mkdir -p build
-    # beside what downloads
+    # beside each other: what downloads, an archive of Spark's classes, and compiling once what each
+    # process of the tests would compile
+    just servers & servers=$!
     uv run python tests/java_classes.py >build/java.log 2>&1 & java=$!
-    just servers
+    uv run pytest --collect-only -qq -n 0 >build/collected.log || cat build/collected.log
+    wait "$servers"
+    wait "$java" || cat build/java.log
+    CI=true uv run pytest
     # the second tier waits for servers and Spark: the checks take what it leaves of the processors,
     # and find their packages installed, so that none is written below running tests
     uv sync --quiet --group docs --group release
-    wait "$java" || cat build/java.log
     nice just checks >build/checks.log 2>&1 & checks=$!
     passed=true
     CI=true uv run pytest --tier=rest || passed=false

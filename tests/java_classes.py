@@ -1,6 +1,6 @@
 """Let Java find the classes of Spark in an archive, as JVMs of the tests then start in half the time.
 
-`just ci` makes the archive between the tiers, while it waits for downloads: the second tier starts
+`just ci` makes the archive before the tests, while it waits for downloads: the second tier starts
 dozens of JVMs. Without it all tests run, too. It is for the Java that icevirt finds; a JAVA_HOME of
 the user's wins.
 """
@@ -8,15 +8,15 @@ the user's wins.
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent / "build" / "java"
-_SINGLE_STEP = (
-    25  # the first Java that makes a cache of classes, those of its own included, at once
-)
+_SINGLE_STEP = 25  # the first Java that writes all classes at once, its own included
+_PATIENCE = 240  # seconds
 
 TRAINING = """
 import sys
@@ -62,13 +62,20 @@ def make_archive() -> None:
     made = "-XX:AOTCacheOutput" if one_step else "-XX:ArchiveClassesAtExit"
     used = "-XX:AOTCache" if one_step else "-XX:SharedArchiveFile"
     HOME.mkdir(parents=True)
-    # the session ends with its process, and its JVM, whose parent is gone, holds stderr until then
-    subprocess.run(
+    # the session ends with its process, and its JVM, whose parent is gone, holds stdout until then
+    with subprocess.Popen(
         [sys.executable, "-c", TRAINING, f"{made}={archive}"],
-        check=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-    )
+        text=True,
+        start_new_session=True,
+    ) as training:
+        try:
+            said, _ = training.communicate(timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(training.pid, signal.SIGKILL)
+            raise
+    assert training.returncode == 0, said
     if not archive.is_file():  # like a trimmed Java before 25, which has none of its own classes
         sys.stdout.write(f"{java.path} makes no archive of its classes\n")
         return

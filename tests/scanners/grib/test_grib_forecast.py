@@ -296,9 +296,8 @@ def test_later_fields_of_a_message_are_refused_or_stored(tmp_path):
 
 def test_all_of_a_map_is_stored_where_asked(tmp_path):
     """The places of its points, too, which else a codec computes."""
-    (tmp_path / "a.grib2").write_bytes(
-        message("GRIB2", gridType="lambert", Nx=4, Ny=3, Latin1InDegrees=30, Latin2InDegrees=30)
-    )
+    cone = {"Latin1InDegrees": 30, "Latin2InDegrees": 30, "jScansPositively": 1}
+    (tmp_path / "a.grib2").write_bytes(message("GRIB2", gridType="lambert", Nx=4, Ny=3, **cone))
     referred = {a.path: a for a in scan_file(tmp_path / "a.grib2").arrays}
     options = {"variable_policy": {"*": "native"}}
     for array in scan_file(tmp_path / "a.grib2", scan_options=options).arrays:

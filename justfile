@@ -163,7 +163,7 @@ random-forks count="2000":
 keeping examples="200":
     ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/api/test_keeping_model.py
 
-# Build 3,000 random archives, run all that refusals propose, and compare with xarray and what they hold (the tests do a few that have each oddity)
+# Build 3,000 random archives, run all that refusals propose, and compare with xarray and what they hold (the tests do the plainest of 60 with each oddity)
 random-archives count="3000":
     ICEVIRT_ARCHIVES={{count}} uv run pytest -n 0 --timeout 0 tests/archives/test_random_archives.py
 

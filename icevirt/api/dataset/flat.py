@@ -58,6 +58,7 @@ from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.planning.axes.axis_ends import labels_at_ends
+from icevirt.planning.combine.known_decisions import KnownDecisions
 from icevirt.planning.lengthened import (
     Growing,
     Lengthened,
@@ -217,6 +218,7 @@ def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
     """
     state, storage, clock = job.state, job.target.storage, job.clock
     work = KeptObjects(storage, f"{WORK[0]}/")
+    cache, key = cache_of(storage), ("decided", job.target.branch, job.target.group)
     growing = job.pool.submit(grow_listing, work, state.pieces, state.files, job.new)
     with clock.phase("scan"):
         scan = scan_of(job)
@@ -231,7 +233,9 @@ def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
             record=job.record,
             kept=rules_in(nodes, job.record, group),
             tip=job.tip,
+            known=(known := cache.find(key) or KnownDecisions()),
         )
+        cache.put(key, known, known.nbytes)
         facts, plan, steps = planned.facts, planned.plan, planned.steps
         forms, ends = forms_of(job.record), len(state.ends)
         if len(plan.concat_dim) > 1:

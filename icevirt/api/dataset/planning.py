@@ -29,6 +29,7 @@ from icevirt.planning.axes.axis_ends import new_gaps
 from icevirt.planning.axes.candidates import last_resorts
 from icevirt.planning.combine.combine import combine_prepared
 from icevirt.planning.combine.data_vars import Kept
+from icevirt.planning.combine.known_decisions import KnownDecisions
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import prepare, without_values
 from icevirt.planning.edits.checked_names import refuse_void_options
@@ -163,6 +164,7 @@ def plan_ends(
     record: Mapping[str, Any],
     kept: Kept,
     tip: Snapshot,
+    known: KnownDecisions,
 ) -> Planned:
     """Plan new files with those at the ends of a dataset, which stand for all of its files.
 
@@ -173,6 +175,7 @@ def plan_ends(
         record: Of the last build.
         kept: What that says of dimensions.
         tip: What the branch holds.
+        known: What was decided of the last ends and new files.
 
     Raises:
         OtherwiseError: By themselves they do not combine.
@@ -192,7 +195,7 @@ def plan_ends(
         refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
         # a plan with a step for each that lies between the ends would be as long as the dataset
         apart = replace(spec, spacing={})
-        plan = add_twins(combine_prepared(prepared, apart), own_twins(record, tip))
+        plan = add_twins(combine_prepared(prepared, apart, known), own_twins(record, tip))
         steps = steps_behind(prepared, spec, scan.unopened) if len(spec.concat_dim) == 1 else None
     except IcevirtError as error:
         raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error

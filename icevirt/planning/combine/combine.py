@@ -34,6 +34,7 @@ from icevirt.planning.axes.placement import as_given
 from icevirt.planning.combine import tolerance
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.hints import find_limits
+from icevirt.planning.combine.known_decisions import NOTHING, KnownDecisions
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import plan_array
 from icevirt.planning.combine.prepare import PreparedFacts
@@ -55,8 +56,15 @@ _MANY = 1000  # references that would be spared
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
 
-def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
+def combine_prepared(
+    prepared: PreparedFacts, spec: CombineSpec, known: KnownDecisions | None = None
+) -> BuildPlan:
     """Decide how files whose facts were made alike become one dataset.
+
+    Args:
+        prepared: The facts.
+        spec: The choices.
+        known: What was decided last, which is replaced by what is decided now.
 
     Raises:
         CombineError: They do not, without changing values; the message says which and why.
@@ -64,9 +72,10 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     facts, times = prepared.facts, prepared.times
     first = as_given(facts, spec.concat_dim, [e.name for e in prepared.new if e.is_new])
     limits = find_limits(spec.tolerance, describe_variables(facts))
+    decided = NOTHING if known is None else known.find(prepared, spec, first)
     # files that disagree have no order to speak of
     try:
-        members = [*members_of(facts, first, spec, limits)]
+        members = [*members_of(facts, first, spec, limits, decided)]
     except CombineError as error:
         offer_tolerance(error, facts, spec)
         raise
@@ -77,6 +86,7 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         members = [place_in_cells(member, cells) for member in members]
     else:
         members.clear()
+        decided = NOTHING
         members.extend(members_of(facts, cells, spec, limits))
     del first  # of ten million files these are 160 MB
     indices = indices_to_shift(facts, cells, prepared.given, spec)
@@ -84,11 +94,17 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     unlike = describe_conventions(facts, spec.options.combine_attrs)
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
+    plain: dict[str, PlannedArray] = {}  # that follow from nothing but the facts of the array
     for member in members:
         recoded = times.get(member.path)
         recoded = None if recoded is None else recoded.take(cells.rows)
         gap = gaps.get(member.path)
         given = prepared.given.get(member.path, ())
+        is_plain = recoded is None and gap is None and member.path not in indices
+        if is_plain and member.path in decided:
+            arrays += (decided[member.path][1],)
+            plain[member.path] = arrays[-1]
+            continue
         made = plan_array(
             facts,
             member if member.path not in indices else without_repeats(facts, member),
@@ -107,6 +123,10 @@ def combine_prepared(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
                 made = replace(made, files=other.files, starts=starts)
                 break
         arrays += (made,)
+        if is_plain:
+            plain[member.path] = made
+    if known is not None:
+        known.keep(prepared, spec, cells, members, plain)
     refuse_expensive(arrays, spec)
     arrays += tuple(
         coordinate(prepared.describe(each, cells, spec), each.values, spec.group, spec.build_id)

@@ -22,6 +22,7 @@ from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.axis import CombinedVariable, Placement
 from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.dimension_lengths import FullLengths
+from icevirt.planning.combine.known_decisions import NOTHING, Decisions
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.combine.unlike_files import Unequal, lacking, refusal, ways_to_fit
 from icevirt.planning.normal_form import differences
@@ -38,8 +39,11 @@ def members_of(
     cells: Placement,
     spec: CombineSpec,
     compared: Collection[str] = (),
+    decided: Decisions = NOTHING,
 ) -> Iterator[CombinedVariable]:
     """Yield the arrays of all files; ``compared`` are paths with a tolerance.
+
+    Of ``decided`` ones that is yielded which they were found to be.
 
     Raises:
         CombineError: An array decodes differently, has another grid, is in two files for the
@@ -51,6 +55,11 @@ def members_of(
     before: CombinedVariable | None = None
     alone: dict[tuple[int, int, bool], CombinedVariable] = {}  # of one file: a plate has thousands
     for path, rows in by_path(facts):
+        if path in decided:
+            member, _ = decided[path]
+            names = [member.schema.dimension_names[axis] for axis in member.axes]
+            yield replace(member, along=cells.along(path, names))
+            continue
         kind = None
         if len(rows) == 1 and not cells.axes and not spec.pad:  # nothing to compare it with
             columns = facts.arrays.schema, facts.arrays.shape

@@ -53,6 +53,7 @@ _SMALL = 1 << 20  # bytes of decoded columns up to which all arrays of a part ar
 _TOGETHER = 16 << 20  # bytes of decoded columns of small parts that are read at a time
 _BUDGET = 48 << 20  # bytes of encoded parts that a reader keeps
 _PLAIN = 16 << 10  # bytes of blocks that are not worth compressing, however little room there is
+_FEW_FILES = 4096  # that are looked for once for several arrays
 _TABLE = 4 << 10  # bytes that a table takes beside its columns
 _PART = "part"
 _METADATA = 8  # bytes that one of the encoded metadata takes in memory
@@ -123,6 +124,7 @@ class RefsReader:
         self._shared: _SharedGroup | None = None  # the one that was decoded last
         self._expected: frozenset[str] = frozenset()
         self._cache = ReferenceCache(budget)
+        self._finder: _Finder | None = None  # of the files that were looked for last
 
     def expect(self, files: FileRows, paths: Collection[str]) -> None:
         """Take note of arrays that will be read of some files, each once; forget all else."""
@@ -163,7 +165,10 @@ class RefsReader:
 
         Blocks hold no others, and number the files as ``files`` does.
         """
-        finder = _Finder(files, takes)
+        finder = self._finder
+        if finder is None or not finder.is_of(files, takes):
+            finder = _Finder(files, takes)
+            self._finder = finder if len(takes) <= _FEW_FILES else None
         for batch in self._batches(finder.names, path):
             with naming([*batch.parts]):
                 yield from finder.find(batch)
@@ -215,6 +220,10 @@ class RefsReader:
         return self._parts[name]
 
 
+type _Places = list[NDArray[np.int32]]
+type _Parts = tuple[tuple[str, int], ...]  # with their numbers in a batch
+
+
 class _Finder:
     """Finds some files in parts."""
 
@@ -224,32 +233,51 @@ class _Finder:
         if (part[1:] < part[:-1]).any():
             taken = taken[np.argsort(part, kind="stable")]
             part = files.part[taken]
-        self._files, self._taken = files, taken
+        self._files, self._taken, self._takes = files, taken, takes
         self._starts = np.searchsorted(part, np.arange(len(files.parts) + 1))
         used = np.flatnonzero(np.diff(self._starts)).tolist()
         self._code = {files.parts[code]: code for code in used}
         self.names = tuple(self._code)
+        self._last: tuple[_Parts, int, _Places] | None = None  # of one part
+
+    def is_of(self, files: FileRows, takes: NDArray[np.bool_]) -> bool:
+        """Say whether it was made of these very columns, which never change."""
+        return self._files is files and self._takes is takes
 
     def find(self, batch: BlockBatch | UnpackedBatch) -> Iterator[Block]:
         """Yield the references in these files, of which they get the places."""
-        files = self._files
-        wanted = [(self._code[name], at) for name, at in batch.parts.items() if name in self._code]
-        spans = [self._taken[self._starts[code] : self._starts[code + 1]] for code, _ in wanted]
-        number = np.repeat([at for _, at in wanted], [len(span) for span in spans])
-        mine = np.concatenate(spans)
-        rows = files.row[mine]
-        stride = 1 + max(batch.last_file, int(rows.max()))
-        key = number * stride + rows
-        while len(mine):
-            place = np.full(stride * len(batch.parts), -1, np.int32)
-            place[key] = mine
+        stride, places = self._places(tuple(batch.parts.items()), batch.last_file)
+        for place in places:
             for block in batch.unpack(stride, place):
                 if not len(block) or int(block.file.min()) >= 0:
                     yield block
                 elif len(kept := np.flatnonzero(block.file >= 0)):
                     yield part_of(block, kept, block.file[kept])
-            again = place[key] != mine  # a file of which several boxes count has several places
+
+    def _places(self, parts: _Parts, last_file: int) -> tuple[int, _Places]:
+        """Return places of files by part and row, and how many rows a part takes there.
+
+        A file of which several boxes count has several places, each in a column of its own.
+        """
+        if self._last is not None and self._last[0] == parts and self._last[1] > last_file:
+            return self._last[1:]
+        wanted = [(self._code[name], at) for name, at in parts if name in self._code]
+        spans = [self._taken[self._starts[code] : self._starts[code + 1]] for code, _ in wanted]
+        number = np.repeat([at for _, at in wanted], [len(span) for span in spans])
+        mine = np.concatenate(spans)
+        rows = self._files.row[mine]
+        stride = 1 + max(last_file, int(rows.max()))
+        key = number * stride + rows
+        found: _Places = []
+        while len(mine):
+            place = np.full(stride * len(parts), -1, np.int32)
+            place[key] = mine
+            found.append(place)
+            again = place[key] != mine
             mine, key = mine[again], key[again]
+        if len(parts) == 1:
+            self._last = parts, stride, found
+        return stride, found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,12 +135,13 @@ class WindowBlocks:
 
     def of(self, files: FileRows, window: WindowTask, takes: NDArray[np.bool_]) -> Iterator[Block]:
         """Yield the references of a window in some of the files, which number these."""
-        for path, mine in window.read_from(takes & ~window.is_form(Form.beside)):
+        beside = takes & window.is_form(Form.beside)
+        is_beside = bool(beside.any())
+        # of windows that take the same files the reader finds these once
+        for path, mine in window.read_from(takes & ~beside if is_beside else takes):
             for block in self.refs.locate(files, mine, path):
                 yield _cut(window, block)
-        for path, mine in window.read_from(takes & window.is_form(Form.beside)):
-            if not mine.any():
-                continue
+        for path, mine in window.read_from(beside) if is_beside else ():
             part = np.where(mine, files.part, -1).astype(np.int32)
             if (found := self.values.locate(files.parts, part, files.row, path)) is not None:
                 yield found
@@ -148,8 +149,7 @@ class WindowBlocks:
 
 def _cut(window: WindowTask, block: Block) -> Block:
     """Return a block whose runs of values are cut as the array is."""
-    is_cut = window.is_form(Form.cut)[block.file]
-    if not is_cut.any():
+    if window.form is None or not (is_cut := window.is_form(Form.cut)[block.file]).any():
         return block
     ndim = block.index.shape[1]
     size = itemsize_of(json.loads(window.zarr_json)["data_type"])

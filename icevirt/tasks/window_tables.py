@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.cutting import part_of
+from icevirt.archive.blocks.cutting import join, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import ArrayMode, WindowTask
 from icevirt.archive.schema import ArraySchema
@@ -36,6 +36,7 @@ from icevirt.tasks.shuffle import Bound, bounds_of, within
 from icevirt.wire.header import empty_bytes
 
 _FEW = 64  # URLs that Python compares faster
+_TOGETHER = 4096  # chunks of a window up to which others are collected with it
 _MOST_AHEAD = 1 << 20  # rows that there is room for before they are known
 
 
@@ -141,8 +142,12 @@ class WindowColumns:
 
     def table(self) -> ChunkTable:
         """Return the references, sorted."""
+        return self.unsorted().sort()
+
+    def unsorted(self) -> ChunkTable:
+        """Return the references as they came."""
         if self._first is not None and (alone := self._alone(self._first)) is not None:
-            return alone.sort()
+            return alone
         self._put_first()
         rows, count = self._room.rows(0, self._used), len(self._files)
         used, source = np.flatnonzero(self._occurs), rows.source
@@ -160,7 +165,7 @@ class WindowColumns:
             length=rows.length,
             locations=self._locations(used[own], targets),
             inline=np.concatenate([np.zeros(0, np.uint8), *self._data]),
-        ).sort()
+        )
 
     def _alone(self, block: Block) -> ChunkTable | None:
         """Return the only block as a table if nothing of it moves: objects of a store.
@@ -310,6 +315,53 @@ def window_table(
     with naming(files.rows.parts):
         table = ChunkTable.concatenate([*encoded, columns.table()])
         return _clip(table, window), dropped
+
+
+def group_alike(windows: Iterable[WindowTask]) -> list[list[WindowTask]]:
+    """Return windows, those together whose references move to the same places."""
+    groups: dict[tuple[Any, ...], list[WindowTask]] = {}
+    for window in windows:
+        made = (window.hybrid, window.times, window.values, window.skips)
+        chunks = math.prod(high - low for low, high in window.box)
+        key: tuple[Any, ...] = (id(window),)
+        is_plain = window.mode is not ArrayMode.join and not window.reads and made == (None,) * 4
+        if is_plain and chunks <= _TOGETHER and not window.whole.any():
+            columns = (window.takes, window.starts, window.lengths)  # which equal ones share
+            where = (window.mode, window.axes, window.box, window.chunk_shape, window.shape)
+            key = (*map(id, columns), *where)
+        groups.setdefault(key, []).append(window)
+    return list(groups.values())
+
+
+def alike_tables(
+    refs: WindowBlocks, files: TaskFiles, windows: Sequence[WindowTask]
+) -> tuple[ChunkTable, list[int]] | None:
+    """Collect the references of windows that `group_alike` put together.
+
+    Returns:
+        The references of all, end to end, and where those of each begin, and the last end; None
+        where they do not come as plainly as that.
+
+    Raises:
+        FormatError: The catalog has references that no scan would find.
+    """
+    first, found, ends = windows[0], list[Block](), [0]
+    for window in windows:
+        blocks = [*refs.of(files.rows, window, first.takes)]
+        found += blocks
+        ends.append(ends[-1] + sum(map(len, blocks)))
+    ndim = len(first.chunk_shape)
+    if not found or any(
+        block.index.shape[1] != ndim or len(block.data) or len(block.targets) for block in found
+    ):
+        return None
+    with naming(files.rows.parts):
+        block = join(found)
+        if not all(bound.covers(block) for bound in bounds_of(first, np.arange(len(files)))):
+            return None
+        columns = WindowColumns(files, first)
+        columns.add(block)
+        return columns.unsorted(), ends
 
 
 def _some(block: Block, chosen: NDArray[np.bool_]) -> Block:

@@ -10,6 +10,7 @@ import io
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,8 @@ from icevirt.tasks.chunk_encoding import Sink, store_large
 from icevirt.tasks.materialize import rechunk
 from icevirt.tasks.shuffle import Arrived
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.window_tables import join_values, window_table
+from icevirt.tasks.window_tables import alike_tables, group_alike, join_values, window_table
+from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests import manifest
 from icevirt.wire.manifests.encoding import ManifestEncoding
@@ -110,14 +112,28 @@ def add_chunks(task: WriteTask, bundles: Iterable[Sequence[ManifestTask]]) -> Ad
             files = TaskFiles(task.catalog, items[0].files, led=task.led)
             for at, item in enumerate(items):
                 refs.expect(files.rows, {path for other in items[at:] for path in other.paths()})
-                for window in item.windows:
-                    if window.mode is ArrayMode.join:
-                        found = join_values(refs, files, window)
-                        values |= {} if found is None else {window.node_id: found}
+                for windows in group_alike(item.windows):
+                    if len(windows) > 1 and (alike := alike_tables(refs, files, windows)):
+                        tables += _apart(with_names(alike[0], task.named), alike[1], windows)
                         continue
-                    table, _ = _table(task, files, item.origin, refs, window)
-                    tables.append((window.node_id, with_names(table, task.named)))
+                    for window in windows:
+                        if window.mode is ArrayMode.join:
+                            found = join_values(refs, files, window)
+                            values |= {} if found is None else {window.node_id: found}
+                            continue
+                        table, _ = _table(task, files, item.origin, refs, window)
+                        tables.append((window.node_id, with_names(table, task.named)))
     return AddedChunks(references=tuple(tables), values=values)
+
+
+def _apart(
+    table: ChunkTable, ends: Sequence[int], windows: Sequence[WindowTask]
+) -> Iterator[tuple[ObjectId8, ChunkTable]]:
+    """Yield the references of each window, of a table of all."""
+    manifest.refuse_empty(table)
+    for window, (low, high) in zip(windows, pairwise(ends), strict=True):
+        some = table.part(low, high).sort()
+        yield window.node_id, some if len(table.locations) == 1 and len(some) else compact(some)
 
 
 def read_chunk_ids(record: Storage, number: int) -> frozenset[bytes]:

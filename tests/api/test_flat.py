@@ -6,6 +6,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -44,6 +45,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below
+from icevirt.tasks import write_manifests
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -226,6 +228,39 @@ def test_many_values_of_a_single_file_are_cut_so_that_more_can_follow(tmp_path, 
     flat(tmp_path / "1.nc", repo)
     with opened(repo) as found:
         assert_same_dataset(found, expected_dataset([tmp_path / "0.nc", tmp_path / "1.nc"], "time"))
+
+
+def test_references_of_arrays_that_lie_alike_are_collected_at_once(tmp_path, monkeypatch):
+    """Chunks that were never written are lacking in one of them only."""
+    files, sizes = [], []
+    for number in range(4):
+        files.append(tmp_path / f"{number}.h5")
+        with h5py.File(files[-1], "w") as file:
+            file["time"] = np.arange(3.0) + 3 * number
+            file["time"].make_scale("time")
+            for name, width in (("u", 16), ("v", 16), ("w", 16), ("wide", 24)):
+                made = file.create_dataset(name, (3, width), "f4", chunks=(1, 8))
+                made.dims[0].attach_scale(file["time"])
+                made[:] = np.arange(3 * width).reshape(3, width) + number
+            file.create_dataset("gaps", (3, 16), "f4", chunks=(1, 8))[number % 3] = 7.0
+            file["gaps"].dims[0].attach_scale(file["time"])
+    collect = write_manifests.alike_tables
+
+    def collected(refs, read, windows):
+        found = collect(refs, read, windows)
+        sizes.append((len(windows), found is not None))
+        return found
+
+    monkeypatch.setattr(write_manifests, "alike_tables", collected)
+    repo = str(tmp_path / "repo")
+    icevirt.build(files[:1], repo, concat_dim="time")
+    for path in files[1:]:
+        flat(path, repo)
+    assert sizes == [(4, True)] * 3
+    with opened(repo) as found:
+        for name in ("u", "v", "w", "wide", "gaps"):
+            parts = [h5py.File(path)[name][()] for path in files]
+            np.testing.assert_array_equal(found[name].values, np.concatenate(parts))
 
 
 REASONS = {

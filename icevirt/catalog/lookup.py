@@ -90,13 +90,15 @@ def look_up_files(
         listed: What the catalog held a moment ago; by default it is listed now.
     """
     order = {name: at for at, name in enumerate(dict.fromkeys((identity, *also)))}
-    tables, forgotten = list_tables(storage) if listed is None else listed
+    listed = list_tables(storage) if listed is None else listed
+    tables, forgotten, indexes = listed
     mine = (part for part in tables if catalog.scan_of(part) in order)
     parts = tuple(sorted(mine, key=lambda part: (order[catalog.scan_of(part)], part)))
     search = _Search(files, parts, [tables[name] for name in parts])
     search.leave_out(each for note in forgotten for each in note)
     if len(parts) >= FEWEST:
-        search.look_into_indexes(read_indexes(storage, order))
+        indexes = read_indexes(storage, order) if indexes is None else indexes
+        search.look_into_indexes([each for each in indexes if each.scan in order])
     search.read_tables(storage, limits, writer, {} if known is None else known)
     return search.finish(len(forgotten))
 
@@ -106,13 +108,18 @@ class CatalogTables(NamedTuple):
 
     by_part: dict[str, ObjectInfo]  # tables of files
     forgotten: list[list[tuple[str, int]]]  # part and row of bad files, for each time
+    indexes: Sequence[PartIndex] | None = None  # None: they were not listed
 
 
-def list_tables(storage: Storage) -> CatalogTables:
-    """List the parts of a catalog."""
-    with Threads(1, "icevirt-look-up") as pool:  # else a server is waited for twice
+def list_tables(storage: Storage, files: int = 0) -> CatalogTables:
+    """List the parts of a catalog, and their indexes if it has so many files that there may be."""
+    with Threads(2, "icevirt-look-up") as pool:  # else a server is waited for several times
         forgetting = pool.submit(rows_forgotten, storage)
-        return CatalogTables(tables_of_files(storage), forgetting.result())
+        indexes = pool.submit(read_indexes, storage) if files >= FEWEST else None
+        found = tables_of_files(storage)
+        return CatalogTables(
+            found, forgetting.result(), None if indexes is None else indexes.result()
+        )
 
 
 def parts_with(storage: Storage, urls: Collection[str]) -> list[str]:

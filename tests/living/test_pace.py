@@ -9,6 +9,7 @@ import pytest
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_day
 from icevirt.api import update as updates
+from icevirt.catalog import lookup, part_index
 from icevirt.errors import InvalidInputError
 from icevirt.storage.local import LocalStorage
 
@@ -108,4 +109,24 @@ def test_an_update_that_is_stopped_behind_its_lease_leaves_what_there_was(
     with opened(repo) as found:
         assert found.sizes["time"] == 8
     assert icevirt.update(repo, if_running="skip").files_added == 1
+    assert_as_archive(repo, archive)
+
+
+def test_an_update_lists_indexes_of_parts_beside_the_parts(repo, archive, monkeypatch):
+    """From as many files on as parts have an index; a long history waits no longer than a short."""
+    monkeypatch.setattr(lookup, "FEWEST", 3)
+    monkeypatch.setattr(part_index, "FEWEST", 3)
+    for day in range(3, 6):
+        write_day(archive / f"day{day}.nc", day)
+        icevirt.update(repo)
+    read, by = lookup.read_indexes, []
+    monkeypatch.setattr(
+        lookup,
+        "read_indexes",
+        lambda *args: by.append(threading.current_thread().name) or read(*args),
+    )
+    write_day(archive / "day6.nc", 6)
+    assert icevirt.update(repo).files_added == 1
+    assert len(by) == 1
+    assert by[0].startswith("icevirt-look-up")
     assert_as_archive(repo, archive)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from grouping import combine_spec
-from icevirt.archive.schema import ScannedGroup
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.combine import combine
@@ -83,7 +82,9 @@ def test_a_plan_is_the_same_whatever_was_decided_before(files, kept, monkeypatch
     monkeypatch.setattr(
         combine,
         "plan_array",
-        lambda facts, member, *a, **k: made.append(member.path) or plan_array(facts, member, *a, **k),
+        lambda facts, member, *a, **k: (
+            made.append(member.path) or plan_array(facts, member, *a, **k)
+        ),
     )
     assert said(decide(files, known)) == expected
     if not isinstance(expected, str):

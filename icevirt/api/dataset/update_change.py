@@ -109,7 +109,8 @@ class DatasetUpdate:
         known = known_tables(identify(call.storage))
         with clock.phase("list"), Threads(3, "icevirt-update") as pool:  # else lists wait in turn
             alike = pool.submit(dataset.scans_alike, options)
-            tables = pool.submit(list_tables, dataset.catalog)
+            count = int(dataset.record.get("files") or 0)
+            tables = pool.submit(list_tables, keeping(dataset.catalog), count)
             dataset = dataset.excluding(pool)
             if call.variables:  # which are made of the same files
                 held = {file.url: file for file in dataset.listing.files}

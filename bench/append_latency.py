@@ -58,6 +58,9 @@ from servers.processes import free_port, running
 _READ, _WRITTEN = "bytes read", "bytes written"  # of bodies, in counts of the proxy
 _WAITS = "waits"  # as many answers came one after the other: none was asked for before the last
 _WIDTH = 128  # values of a step, 512 bytes: a chunk of its own
+_CHECKPOINTS = (  # on a local disk the other one takes four times as long
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _PER_FILE = 100_000  # steps of a file of the first build, at most
 
 
@@ -340,6 +343,7 @@ def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], lis
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINTS)
     spark = builder.getOrCreate()
     register(spark)
     done: list[Any] = []

@@ -74,12 +74,18 @@ class Decided:
 def decision_of(array: PlannedArray) -> Decided:
     """Return what was decided about an array."""
     kind = kind_of(array)
-    document = json.loads(array.zarr_json)
+    return Decided(kind=kind, digest=_digest_of(kind, array.zarr_json), shape=array.shape)
+
+
+@lru_cache(maxsize=4096)
+def _digest_of(kind: Growing, zarr_json: bytes) -> str:
+    """Return the digest of an array's metadata; files that are appended decide the same again."""
+    document = json.loads(zarr_json)
     document.pop("shape")
     if kind is Growing.by_values:
         document.pop("chunk_grid")
         document["codecs"] = [each for each in document["codecs"] if each != STORED_CODEC]
-    return Decided(kind=kind, digest=_digest(document), shape=array.shape)
+    return _digest(document)
 
 
 def kind_of(array: PlannedArray) -> Growing:

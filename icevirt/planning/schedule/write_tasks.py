@@ -359,8 +359,9 @@ def bundle(
         files: Those of the plan, with their names where the catalog has not the same.
     """
     needed = np.zeros(len(files), np.int64)
+    taken = {id(cut): cut.of for draft in pile for cut in draft.cuts}
     for cut in (cut for draft in pile for cut in draft.cuts):
-        places = cut.array.files[cut.of]
+        places = cut.array.files[taken[id(cut)]]
         needed[places] = np.maximum(needed[places], 1)
         if cut.array.skips is not None:  # two boxes of a file are two files to the items
             needed = np.maximum(needed, np.bincount(places, minlength=len(files)))
@@ -372,7 +373,7 @@ def bundle(
         ManifestTask(
             number=draft.number,
             files=mine,
-            windows=tuple(_window(cut, spread) for cut in draft.cuts),
+            windows=tuple(_window(cut, taken[id(cut)], spread) for cut in draft.cuts),
             origin=origin,
         )
         for draft in pile
@@ -404,8 +405,9 @@ class _Spread:
         return found
 
 
-def _window(cut: ManifestWindow, spread: _Spread) -> WindowTask:
-    array, of = cut.array, cut.of
+def _window(cut: ManifestWindow, of: NDArray[np.int64], spread: _Spread) -> WindowTask:
+    """Return a window's task; ``of`` are its files among those of the array."""
+    array = cut.array
     at = np.searchsorted(spread.rows, array.files[of])
     if array.skips is not None:
         at += _earlier(array.files[of])

@@ -1,4 +1,4 @@
-"""Know what was decided of arrays, so that it is not decided again of files that are alike.
+"""Know what was decided of arrays, so that it is not decided again of equal facts.
 
 A process that appends file after file plans files of the same arrays again and again. What is
 decided of an array follows from its rows of the facts, from where files lie, and from the options.

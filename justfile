@@ -208,14 +208,11 @@ ci:
     #!/usr/bin/env bash
     set -euo pipefail
     mkdir -p build
-    # beside each other: what downloads, an archive of Spark's classes, and compiling once what each
-    # process of the tests would compile
-    just servers & servers=$!
-    uv run python tests/java_classes.py >build/java.log 2>&1 & java=$!
-    uv run pytest --collect-only -qq -n 0 >build/collected.log || cat build/collected.log
-    wait "$servers"
-    wait "$java" || cat build/java.log
-    CI=true uv run pytest
+    CI=true uv run pytest & tests=$!
+    # beside them, what the second tier needs: servers, and an archive of Spark's classes
+    (nice just servers && { nice uv run python tests/java_classes.py || true; }) >build/needs.log 2>&1 & needs=$!
+    wait "$tests"
+    wait "$needs" || { cat build/needs.log; exit 1; }
     # the second tier waits for servers and Spark: the checks take what it leaves of the processors,
     # and find their packages installed, so that none is written below running tests
     uv sync --quiet --group docs --group release

@@ -45,15 +45,15 @@ LOSES = {"driver": SLOTS, "JVM": SLOTS, "executor": 1, "worker": 1}
 class Deck:
     """What dies next, and when: every pair once in a random order before any comes again.
 
-    In front of them each kind comes once: a driver, a JVM, and an executor or a worker.
+    In front of them each kind comes once: a driver, an executor or a worker, and a JVM.
     """
 
     def __init__(self, dice):
         self._dice = dice
         self._cards = {
             master: [
-                (workers[-1], dice.choice(BUSY)),
                 ("JVM", dice.choice(MOMENTS[1:])),
+                (workers[-1], dice.choice(BUSY)),
                 ("driver", dice.choice(MOMENTS)),
             ]
             for master, workers in WORKERS.items()
@@ -181,7 +181,9 @@ def test_builds_that_die_again_and_again_end_as_if_nothing_had_happened(tmp_path
         route, exists = ROUTES[(number + number // 2) % 2], number % 3 == 1
         if exists:
             icevirt.Repository.create(repo)
-        died, planned = [], dice.choice(DEATHS) if number > 1 else max(DEATHS)
+        # CI's build loses a driver and an executor; that Spark itself dies is in test_deaths.py
+        most = max(DEATHS) if BUILDS > 1 else 2
+        died, planned = [], dice.choice(DEATHS) if number > 1 else most
         written, scanned, tip, broken = Counter(), Counter(), None, None
         while True:
             run, kind, hit = Run(site, days, repo, master, route), None, None

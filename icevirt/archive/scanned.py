@@ -104,7 +104,8 @@ class ScannedArray(Pictured):
     run, where it is stored), which may be cut along the first axis.
     ``beside`` holds what only some ways of combining files need.
     ``placed_by`` says where on earth its values are, as far as other variables or groups of the
-    file say so, which are left out. Files are compared by it; nothing of it is stored.
+    file say so, which are left out. Files are compared by it; nothing of it is stored. Arrays that
+    name a grid mapping which is not there have it, perhaps empty; those of older catalogs have not.
     """
 
     path: str
@@ -135,7 +136,7 @@ class ScannedArray(Pictured):
             fill_value=self.fill_value,
             attributes=self.attributes,
             contiguous=self.contiguous and not self.whole,
-            placed_by={} if self.placed_by is None else self.placed_by,
+            placed_by=self.placed_by,
         )
 
     def zarr_json(

@@ -79,7 +79,7 @@ class ArraySchema:
     attributes: Attributes = field(default_factory=Attributes)
     contiguous: bool = False  # see `ScannedArray`
     lacks: tuple[int, ...] = ()  # axes that the variable has not in its file, each of length 1
-    placed_by: Mapping[str, JSON] = field(default_factory=dict)  # see `ScannedArray`
+    placed_by: Mapping[str, JSON] | None = None  # see `ScannedArray`
 
     @property
     def whole(self) -> bool:
@@ -100,7 +100,7 @@ class ArraySchema:
                 "replaced_attributes": dict(self.attributes.replaced),
                 **({"contiguous": True} if self.contiguous else {}),
                 **({"lacks": self.lacks} if self.lacks else {}),
-                **({"placed_by": dict(self.placed_by)} if self.placed_by else {}),
+                **({} if self.placed_by is None else {"placed_by": dict(self.placed_by)}),
             },
             allow_nan=False,
         )
@@ -124,7 +124,7 @@ class ArraySchema:
             ),
             contiguous=bool(raw.get("contiguous", False)),
             lacks=tuple(raw.get("lacks", ())),
-            placed_by=raw.get("placed_by") or {},
+            placed_by=raw.get("placed_by"),
         )
 
     def decode_signature(self, *, stored: bool = True) -> dict[str, Any]:

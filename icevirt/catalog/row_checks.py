@@ -59,8 +59,8 @@ def check_schema(text: str | None) -> None:
         raise ValueError(f"not the shape of a chunk: {_text_of(edges)}")
     if not all(isinstance(each, str | Mapping) for each in (schema.data_type, *schema.codecs)):
         raise TypeError("data type and codecs must be strings or objects")
-    held = schema.attributes
-    if not all(isinstance(each, dict) for each in (held.values, held.dtypes, schema.placed_by)):
+    held, placed_by = schema.attributes, {} if schema.placed_by is None else schema.placed_by
+    if not all(isinstance(each, dict) for each in (held.values, held.dtypes, placed_by)):
         raise TypeError("attributes must be objects")
     if not all(has_dtype(np.dtype(each)) for each in held.dtypes.values()):
         raise TypeError("an attribute has an unknown dtype")

@@ -1,7 +1,7 @@
 """Note of variables where on earth their values are, as far as what is left out says so.
 
-Files are compared by it, so that a grid mapping that is not selected is compared, too. What has no
-attributes of a place, and the file that cannot describe its mapping, note nothing.
+Files are compared by it, so that a grid mapping that is not selected is compared, too. Of one that
+the file lacks, cannot describe, or that says nothing of a place, it is noted that nothing is said.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from icevirt.archive.array_layouts import paths_of
+from icevirt.archive.array_layouts import LaidOutArrays, paths_of
 from icevirt.archive.roles import resolve, words_of
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import UnsupportedError
@@ -43,15 +43,17 @@ def with_places(
         if name == _OF_FILE
     }
     left_out = {path for path in found.left_out if not options.selects(path)}
-    if not left_out and not of_file:
-        return found
+    if not left_out and not of_file and isinstance(found.arrays, LaidOutArrays):
+        return found  # their scanner says what places them
+    kept = {*paths_of(found.arrays)}
     there: dict[str, set[str]] = defaultdict(set)
-    for path in (*left_out, *paths_of(found.arrays)):
+    for path in (*left_out, *kept):
         there[paths.name(path)].add(path)
-    named = {} if not left_out else {array.path: _find(array, there) for array in found.arrays}
-    wanted = {path for path in named.values() if path in left_out}
-    if not wanted and not of_file:
+    every = {array.path: _find(array, there) for array in found.arrays}
+    named = {path: name for path, name in every.items() if name is not None and name not in kept}
+    if not named and not of_file:
         return found
+    wanted = {path for path in named.values() if path in left_out}
     said = _read(wanted, options, scan) if wanted else {}
     known: dict[tuple[str | None, bool], dict[str, JSON]] = {}  # arrays share what they say
 
@@ -60,7 +62,7 @@ def with_places(
         places = known.setdefault(
             key, {**said.get(key[0] or "", {}), **(of_file if key[1] else {})}
         )
-        if not places:
+        if not places and key[0] is None:
             return array
         beside = array.beside
         if beside is not None and beside.values is not None:
@@ -71,12 +73,15 @@ def with_places(
 
 
 def _find(array: ScannedArray, there: Mapping[str, set[str]]) -> str | None:
-    """Return the mapping that an array names, unless its scanner said already what places it."""
+    """Return the mapping that an array names, "" where it is not there.
+
+    None where it names none, or its scanner said already what places it.
+    """
     text = array.attributes.values.get(NAMING)
     if not isinstance(text, str) or array.placed_by is not None:
         return None
     words = words_of(NAMING, text)[:1]
-    return next((resolve(paths.parent(array.path), word, there) for word in words), None)
+    return next((resolve(paths.parent(array.path), word, there) or "" for word in words), None)
 
 
 def _is_of_cells(array: ScannedArray) -> bool:

@@ -9,7 +9,9 @@ import zarr
 from rasterio.transform import from_origin
 
 import icevirt
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
+from icevirt.planning.meaning.grid_mappings import Placed, contradictions
 from scanners.grib.grib_files import message, put
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
@@ -177,6 +179,12 @@ ALIKE = {
     "a default that is stated": [{**ZONES[0], "false_easting": 0.0}, ZONES[0]],
     "neither says it": [None, None],
     "an empty one and none": [NOTHING, None],
+    "in other words of THREDDS": [{**ZONES[0], "_CoordinateAxisTypes": "GeoX GeoY"}, ZONES[0]],
+    "a lat-lon grid, once in words alone": [{"grid_mapping_name": "latitude_longitude"}, NOTHING],
+    "a lat-lon grid as CF and as GDAL say it": [
+        {"grid_mapping_name": "latitude_longitude"},
+        {"spatial_ref": 'GEOGCS["WGS 84"]'},
+    ],
 }
 
 
@@ -191,6 +199,54 @@ def test_files_of_one_place_are_stacked(tmp_path, case, scan):
                 file.renameDimension("x", "lon")
     plan = icevirt.plan(files, concat_dim="time", scan_options=scan)
     assert {each.path: each.shape for each in plan.arrays}["/field"] == (2, 2, 3)
+
+
+def numbers_of(held, **beside):
+    """Return the kinds of files of a field that names crs; the code of a schema is its file."""
+    places = {path: range(len(each)) for path, each in held.items()}
+
+    def rows_of(path):
+        return Placed(*[np.array([*places[path]])] * 3)
+
+    attributes = {path: dict(enumerate(each)) for path, each in held.items()}
+    found = contradictions(attributes, rows_of, **beside)
+    return {each.path: each.kind.tolist() for each in found}
+
+
+NAMED = {"grid_mapping": "crs"}
+
+
+@pytest.mark.parametrize(
+    ("last", "kinds"), [(ZONES[0], {}), (ZONES[1], {"/field": [0, 0, 1]})], ids=["same", "other"]
+)
+def test_files_of_older_catalogs_did_not_note_a_mapping_that_is_left_out(last, kinds):
+    placed = {"/field": {1: ZONES[0], 2: last}}
+    held = {"/field": [NAMED, NAMED, NAMED]}
+    assert numbers_of(held, placed=placed, unnoted={"/field": {0}}) == kinds
+    assert numbers_of(held, placed=placed)["/field"][:2] == [0, 1]
+
+
+@pytest.mark.parametrize("path", ["/spatial_ref", "/field"])
+def test_files_of_older_catalogs_say_nothing_of_systems_and_grids_that_scans_note_now(path):
+    keys = [{"geotiff_keys": "1=1"}, {"uuidOfHGrid": "one"}][path == "/field"]
+    held = {"/field": [{"grid_mapping": "spatial_ref"}] * 2}
+    if path == "/field":
+        beside = {"placed": {"/field": {1: keys}}, "everywhere": {"/spatial_ref"}}
+        assert numbers_of({**held, "/spatial_ref": [ZONES[0]] * 2}, **beside) == {}
+        return
+    held["/spatial_ref"] = [{"GeoTransform": "0 1 0 0 0 1"}, keys]
+    everywhere = {"/spatial_ref"}
+    assert numbers_of(held, unnoted={path: {0}}, everywhere=everywhere) == {}
+    assert numbers_of(held, everywhere=everywhere) == {path: [0, 1]}
+
+
+def test_a_schema_says_whether_a_scan_noted_a_place():
+    for noted in (None, {}, {"grid_mapping_name": "healpix"}):
+        one = ArraySchema(
+            dimension_names=(), chunk_shape=None, data_type="int8", codecs=(), fill_value=0,
+            placed_by=noted,
+        )  # fmt: skip
+        assert ArraySchema.loads(one.dumps()).placed_by == noted
 
 
 SAID = {

@@ -8,7 +8,7 @@ themselves, and what the scan noted of variables and groups that are left out (`
 from __future__ import annotations
 
 from collections import ChainMap, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from icevirt.planning.meaning.places import (
     Statement,
     number_places,
     only_places,
+    says_degrees,
     text_of,
     unlike_names,
 )
@@ -38,7 +39,7 @@ _SAYING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
 _CODES = range(1024, 1 << 17)  # of EPSG, which some tools store as the value of a mapping
 _NAMED = 3  # attributes in a message
 _LONGEST = 60  # letters of a value
-_GEOGRAPHIC = {"grid_mapping_name": "latitude_longitude"}
+_SINCE = "geotiff_keys"  # of systems without a code, of which older versions say nothing
 _ABSENT = -1  # in the place of a code
 
 type _ByCode = Mapping[int, Statement]  # attributes by code of the schema
@@ -84,7 +85,11 @@ def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
     schemas = {code: ArraySchema.loads(text) for code, text in enumerate(arrays.schema.values)}
     held = hold_attributes(facts)
     placed = {
-        path: {code: schemas[code].placed_by for code in by_code if schemas[code].placed_by}
+        path: {code: found for code in by_code if (found := schemas[code].placed_by)}
+        for path, by_code in held.items()
+    }
+    unnoted = {
+        path: {code for code in by_code if schemas[code].placed_by is None}
         for path, by_code in held.items()
     }
     lists = {
@@ -92,7 +97,9 @@ def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
         for path, by_code in held.items()
         if not all(_is_geographic(schemas[code].dimension_names) for code in by_code)
     }
-    return contradictions(held, rows_of, placed=placed, everywhere=everywhere, strict=lists)
+    return contradictions(
+        held, rows_of, placed=placed, unnoted=unnoted, everywhere=everywhere, strict=lists
+    )
 
 
 def _is_geographic(names: Iterable[str | None]) -> bool:
@@ -146,6 +153,7 @@ def contradictions(
     rows_of: Callable[[str], Placed] | None = None,
     *,
     placed: Mapping[str, _ByCode] | None = None,
+    unnoted: Mapping[str, Collection[int]] | None = None,
     everywhere: Iterable[str] = (),
     strict: Iterable[str] | None = None,
 ) -> list[UnlikeMapping]:
@@ -155,6 +163,7 @@ def contradictions(
         held: Attributes of variables, by path and a number of the files that say so.
         rows_of: Returns where a variable is; None: in one file of each number.
         placed: What places variables beside these attributes, as `held`.
+        unnoted: Of variables, numbers of which no scan noted what places them.
         everywhere: Variables that are in all files.
         strict: Data of which files must say as others that x and y are degrees; None: all.
     """
@@ -162,6 +171,7 @@ def contradictions(
     comparing = _Comparing(
         held=held,
         placed=placed or {},
+        unnoted=unnoted or {},
         named=_name_mappings(held),
         everywhere=frozenset(everywhere),
         strict=frozenset(held if strict is None else strict),
@@ -174,6 +184,7 @@ def contradictions(
 class _Comparing:
     held: Mapping[str, _ByCode]
     placed: Mapping[str, _ByCode]
+    unnoted: Mapping[str, Collection[int]]
     named: Mapping[str, Mapping[int, str]]  # mappings, by path and code
     everywhere: frozenset[str]
     strict: frozenset[str]
@@ -183,25 +194,30 @@ class _Comparing:
         """Return how files contradict one another about a variable, if they do."""
         by_code = self.held[path]
         if self._is_mapping(path):
-            numbers = number_places([*by_code.values()])
+            statements = self._complete(path)
+            naming = {each for each, found in self.named.items() if path in found.values()}
+            is_lax = bool(naming) and not naming & self.strict
+            numbers = number_places(
+                statements, is_lax=is_lax and all(map(says_degrees, statements))
+            )
             if max(numbers, default=0) == 0:
                 return None
             rows = self.rows_of(path)
             number = dict(zip(by_code, numbers, strict=True))
             kind = np.array([number[code] for code in rows.code.tolist()], np.int64)
-            return _describe(path, rows.row, kind, [*by_code.values()], numbers)
+            return _describe(path, rows.row, kind, statements, numbers)
         if not self._may_differ(path):
             return None
         rows = self.rows_of(path)
         pairs, which = self._pair(path, rows)
         statements = [self._statement(path, code, there) for code, there in pairs]
-        said = [at for at, each in enumerate(statements) if only_places(each)]
-        if path not in self.strict and all(
-            _GEOGRAPHIC.items() <= statements[at].items() for at in said
-        ):  # files without a word mean the same
-            first = statements[said[0]] if said else {}
-            statements = [each or first for each in statements]
-        numbers = number_places(statements)
+        first = next(filter(only_places, statements), {})
+        statements = [
+            {**first, **each} if self._is_unknown(path, *pair) else each
+            for pair, each in zip(pairs, statements, strict=True)
+        ]
+        is_lax = path not in self.strict and all(map(says_degrees, statements))
+        numbers = number_places(statements, is_lax=is_lax)
         if max(numbers, default=0) == 0:
             return None
         named = {self.named[path].get(code) for code, _ in pairs}
@@ -243,6 +259,20 @@ class _Comparing:
         place[order] = np.arange(len(order))
         pairs = [(int(code), int(mapping)) for code, mapping in found[order].tolist()]
         return pairs, place[which.reshape(-1)]
+
+    def _is_unknown(self, path: str, code: int, mapping: int) -> bool:
+        """Say whether a mapping is named that an older version left out without a note."""
+        is_named = NAMING in self.held[path][code]
+        return is_named and mapping == _ABSENT and code in self.unnoted.get(path, ())
+
+    def _complete(self, path: str) -> list[Statement]:
+        """Return what files say of a mapping, those of older catalogs as one of newer ones."""
+        by_code, old = self.held[path], self.unnoted.get(path, ())
+        said = next((each for each in by_code.values() if _SINCE in each), {})
+        return [
+            said if code in old and not only_places(each) else each
+            for code, each in by_code.items()
+        ]
 
     def _statement(self, path: str, code: int, mapping: int) -> Statement:
         beside = self.placed.get(path, {}).get(code, {})

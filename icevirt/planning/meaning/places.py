@@ -34,6 +34,10 @@ _OPTIONAL = frozenset((
     *("semi_minor_axis", "inverse_flattening", "earth_radius", "towgs84", "proj4", "units"),
 ))  # fmt: skip
 """Attributes, in lower case, that only some of equal statements have."""
+_OF_GRID = frozenset({"uuidOfHGrid", "GRIB_gridDefinition"})
+"""What scans note of grids; files that say nothing of it, as those of older catalogs, do agree."""
+_TEXTS = frozenset({KIND, "sweep_angle_axis", "fixed_angle_axis", "healpix_order", "geotiff_keys"})
+"""Parameters that are texts; other texts, like titles and what THREDDS adds, only some may have."""
 _TERMS = 6  # of a GeoTransform
 
 
@@ -46,16 +50,23 @@ def only_places(attributes: Statement) -> dict[str, Any]:
     }
 
 
-def number_places(statements: Sequence[Statement]) -> list[int]:
+def number_places(statements: Sequence[Statement], *, is_lax: bool = False) -> list[int]:
     """Number statements by the place that they mean, in the order in which places come.
 
     Those that say most are looked at first: what they say joins others that say only a part.
+
+    Args:
+        statements: Of files.
+        is_lax: Statements agree where they contradict each other nowhere.
     """
     own = [only_places(each) for each in statements]
     merged: list[dict[str, Any]] = []
     found = [0] * len(own)
     for at in sorted(range(len(own)), key=lambda at: -len(own[at])):
-        number = next((n for n, each in enumerate(merged) if _agree(each, own[at])), len(merged))
+        number = next(
+            (n for n, each in enumerate(merged) if _agree(each, own[at], is_lax=is_lax)),
+            len(merged),
+        )
         if number == len(merged):
             merged.append({})
         merged[number] = {**own[at], **merged[number]}
@@ -73,13 +84,25 @@ def unlike_names(statements: Sequence[Statement]) -> list[str]:
     return contradicting or [name for name in names if any(name not in each for each in own)]
 
 
-def _agree(one: Statement, other: Statement) -> bool:
-    if not one or not other:
-        return not one and not other
+def says_degrees(said: Statement) -> bool:
+    """Say whether x and y are longitudes and latitudes, as far as anything is said of them."""
+    if KIND in said:
+        return bool(said[KIND] == "latitude_longitude")
+    texts = [str(value).upper() for name, value in said.items() if name.lower() in PROJECTING]
+    return not only_places(said) or any(text.startswith("GEOG") for text in texts)
+
+
+def _agree(one: Statement, other: Statement, *, is_lax: bool) -> bool:
     shared = one.keys() & other.keys()
+    one, other = (
+        {name: each[name] for name in each if name in shared or name not in _OF_GRID}
+        for each in (one, other)
+    )
+    if not is_lax and not (one and other):
+        return not one and not other
     if any(text_of(name, one[name]) != text_of(name, other[name]) for name in shared):
         return False
-    if any(name.lower() in PROJECTING for name in shared):
+    if is_lax or any(name.lower() in PROJECTING for name in shared):
         return True
     return _parameters(one) == _parameters(other)
 
@@ -90,7 +113,13 @@ def _parameters(said: Statement) -> dict[str, str]:
         name: text_of(name, value)
         for name, value in held.items()
         if name.lower() not in PROJECTING | _OPTIONAL
+        and not (KIND in said and name not in _TEXTS and _is_word(name, value))
     }
+
+
+def _is_word(name: str, value: Any) -> bool:
+    """Say whether an attribute of one of CF's projections is none of its parameters."""
+    return isinstance(value, str) and not name.startswith("GRIB_")
 
 
 def _is_turned(name: str, value: Any) -> bool:

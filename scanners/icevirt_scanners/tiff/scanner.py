@@ -73,7 +73,8 @@ def _arrays(
         yield hold(paths.join(group, name), (name,), values, _CF.get(name[0], {}))
     path = paths.join(group, MAPPING)
     if has_mapping and context.wants(path):
-        yield hold(path, (), np.int64(0), _mapping(path, keys, transform, context))
+        found = hold(path, (), np.int64(0), _mapping(path, keys, transform, context))
+        yield replace(found, placed_by={})
 
 
 def _name_axes(level: str) -> Names:
@@ -135,10 +136,11 @@ def _coordinates(
     return {name: found[name] for name in wanted if name in found}
 
 
-def _find_place(keys: GeoKeys, path: str, context: ScanContext) -> dict[str, str]:
+def _find_place(keys: GeoKeys, path: str, context: ScanContext) -> dict[str, str] | None:
     """Return what says the reference system, if its grid mapping is left out."""
-    has_words = has_system(keys) and not context.options.selects(path)
-    return {_KEYS: keys.text} if has_words else {}
+    if context.options.selects(path):
+        return None
+    return {_KEYS: keys.text} if has_system(keys) else {}
 
 
 def _mapping(

@@ -55,7 +55,7 @@ def make_variable(
     keys: GeoKeys,
     names: Names,
     beside: tuple[str, ...],
-    placed_by: Mapping[str, str],
+    placed_by: Mapping[str, str] | None,
     context: ScanContext,
 ) -> ScannedArray:
     """Return the variable of an image, which is ``full`` or an overview of it.

@@ -207,9 +207,16 @@ def _spelled(
 
 
 def _nodes_equal(metadata: Metadata, context: ScanContext) -> dict[str, Described]:
-    """Return the nodes of a store, and note which arrays must be alike in all stores."""
-    options = context.options
-    nodes = nodes_of(metadata.documents, options.group, context.source.file.url)
+    """Return the nodes of a store, and note which arrays must be alike in all stores.
+
+    Raises:
+        ScanError: Nodes lie below an array, or there is no such group.
+    """
+    options, url = context.options, context.source.file.url
+    nodes = nodes_of(metadata.documents, options.group, url)
+    above = ((path, paths.parent(path)) for path in nodes)
+    if below := [path for path, at in above if nodes[at].array is not None and options.selects(at)]:
+        raise damaged(url, cause="nodes below an array", nodes=first_keys(below))
     context.equal = options.equal_in_files(
         (
             (path, names_of(node), node.attributes)

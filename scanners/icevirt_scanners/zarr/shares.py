@@ -22,6 +22,7 @@ from icevirt_scanners.zarr.documents import V2, V3, Metadata, parse_document, re
 
 LEAST = 100  # references that are made while a document is read
 _FOLDER = 100  # chunks in a folder at least, which is one request or more
+_STEPS = 1 << 22  # folders at most, each of which is asked for: a grid may be all but empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,8 @@ def weight_of(path: str, node: Described, grid: Sequence[int], *, is_plain: bool
     places, can = prod(grid), False
     try:
         keys, ndim = keys_of(node)
-        can = is_plain and keys.separator == "/" and ndim > 1 and prod(grid[1:]) >= _FOLDER
+        can = is_plain and keys.separator == "/" and ndim > 1
+        can = can and prod(grid[1:]) >= _FOLDER and grid[0] <= _STEPS
     except (NoEquivalentError, KeyError, TypeError, ValueError, AttributeError):
         pass
     return Weight(path=path, cost=LEAST + places, chunks=places if can else 0)
@@ -109,7 +111,7 @@ def objects_of(
         grids: The number of chunks along each axis of those that are scanned in runs.
     """
     listed = list[StoreObjects]()
-    if share.order and _holds_first(share, share.order[0]):
+    if not share.order or _holds_first(share, share.order[0]):  # without arrays, chunks are lost
         listed += [outline.beside, store.list_below(outline.strange)]
     whole = [arrays[path].folder for path in share.order if path in share.whole]
     kept = _outside(outline.documents, whole)

@@ -57,9 +57,13 @@ def test_a_stack_of_stores_that_are_arrays(zarr_format, tmp_path):
     assert icevirt.verify(tmp_path / "repo", values=2, seed=1, **access).ok
 
 
-def test_nodes_below_an_array_are_an_error(tmp_path):
-    zarr.create_array(tmp_path / "s.zarr", shape=(3,), dtype="i4")
-    shutil.copytree(tmp_path / "s.zarr", tmp_path / "s.zarr/x")
+@pytest.mark.parametrize("name", [None, "a"])
+def test_nodes_below_an_array_are_an_error(name, tmp_path):
+    if name:
+        zarr.create_group(tmp_path / "s.zarr")
+    zarr.create_array(tmp_path / "s.zarr", name=name, shape=(3,), dtype="i4")
+    array = tmp_path / "s.zarr" / (name or "")
+    shutil.copytree(array, array / "x")
     with pytest.raises(ScanError, match="nodes below an array"):
         scan_file(tmp_path / "s.zarr")
 

@@ -114,7 +114,8 @@ def test_shares_of_a_store_in_a_bucket(s3, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["deleted metadata", "node below an array", "folder without a document"]
+    "damage",
+    ["deleted metadata", "no metadata", "node below an array", "folder without a document"],
 )
 def test_a_damaged_store_is_as_damaged_in_shares(damage, tmp_path):
     """One task scans it whole, and says what that says."""
@@ -123,6 +124,9 @@ def test_a_damaged_store_is_as_damaged_in_shares(damage, tmp_path):
     match damage:
         case "deleted metadata":
             (store / "line/zarr.json").unlink()
+        case "no metadata":
+            for document in store.rglob("*/zarr.json"):
+                document.unlink()
         case "node below an array":
             shutil.copytree(store / "line", store / "large/line")
         case _:
@@ -133,6 +137,18 @@ def test_a_damaged_store_is_as_damaged_in_shares(damage, tmp_path):
             report = scan(store, tmp_path / name, max_bad_files="100%")
         said.append((report.files_scanned, output(tmp_path / name)))
     assert said[0] == said[1]
+
+
+def test_a_grid_that_is_all_but_empty_is_not_listed_step_by_step(tmp_path):
+    """It has more folders than a task can ask for, and few of them are there."""
+    how = {"dtype": "i1", "fill_value": -1, "dimension_names": ["time", "x"]}
+    array = zarr.open_group(tmp_path / "s.zarr", mode="w").create_array(
+        "sparse", shape=(1 << 31, 1 << 20), chunks=(1, 1), **how
+    )
+    array[5, 7] = 3
+    with in_shares(5):
+        scan(tmp_path / "s.zarr", tmp_path / "shares")
+    assert len(output(tmp_path / "shares")["references"]["length"]) == 1
 
 
 def test_a_store_that_changes_after_a_share_was_scanned_is_not_committed(tmp_path, monkeypatch):

@@ -215,7 +215,15 @@ class CubeGrowth:
                 references.append(self._by_references(array, node, now.shape))
             elif now.shape != before.shape or self._new(array).any():
                 values.append(self._by_values(array, node, now.shape))
+        if {*np.flatnonzero(self.is_new).tolist()} - self._with_references():
+            raise OtherwiseError("only stored values would say whether a place is taken")
         return Lengthened(references=tuple(references), values=tuple(values))
+
+    def _with_references(self) -> set[int]:
+        """Return the files with references, which find those that lie at the same places."""
+        found = (each for each in self.plan.arrays if kind_of(each) is Growing.by_references)
+        alike = {id(each.files): each.files for each in found}  # which nearly all arrays share
+        return {row for files in alike.values() for row in files.tolist()}
 
     def _shape(self, array: PlannedArray) -> tuple[int, ...]:
         """Return the shape that an array will have."""
@@ -302,6 +310,8 @@ class CubeGrowth:
         rows = np.arange(array.shape[first])[:, None] if is_given else array.starts[new]
         moving = [at for at, each in enumerate(along) if not each.is_whole]
         into = {axes[at]: along[at].places[rows[:, at]] for at in moving}
+        if not self.is_reserving and not is_given:
+            _refuse_missing(array.path, [(along[at], into[axes[at]]) for at in moving])
         scattered = Scattered(
             into=into,
             of={axes[at]: rows[:, at] for at in moving},
@@ -340,6 +350,15 @@ class CubeGrowth:
             expected=None,
             scattered=scattered,
         )
+
+
+def _refuse_missing(path: str, new: Sequence[tuple[CubeAxis, NDArray[np.int64]]]) -> None:
+    """Make sure that new values are at all places that an array gets, by axis: where they lie."""
+    before, after = ([getattr(axis, name) for axis, _ in new] for name in ("before", "after"))
+    places = np.unique(np.stack([places for _, places in new], axis=1), axis=0) if new else None
+    added = 0 if places is None else int((places >= before).any(axis=1).sum())
+    if added != math.prod(after) - math.prod(before):
+        raise OtherwiseError(f"steps of {path} would be missing")
 
 
 def _grid(shape: Sequence[int], edges: Sequence[int]) -> list[int]:

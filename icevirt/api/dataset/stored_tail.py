@@ -311,21 +311,25 @@ def _beside(
     nothing is added.
     """
     found, news = [], list[ChunkTable | None]()
+    of_array: dict[ObjectId8, list[_Table]] = {}  # of several, where new files lie in two windows
     for each in tables:
-        key, there = each.array.node.id, {ref.object_id for ref in each.array.node.manifests}
+        of_array.setdefault(each.array.node.id, []).append(each)
+    for key, some in of_array.items():
+        node, first = some[0].array.node, some[0]
+        there = {ref.object_id for ref in node.manifests}
         keys = met.get(key, frozenset()) | ({joined} & there if joined else set())
-        held = _table(each.array.node, manifests, sorted(keys - each.replaces))
+        held = _table(node, manifests, sorted(keys - first.replaces))
         if not len(held):
-            found.append(each)
-            news.append(None)
+            found += some
+            news += [None] * len(some)
             continue
+        arrived = ChunkTable.concatenate([each.table for each in some])
         try:
-            both = ChunkTable.concatenate([held, each.table]).sort()
+            both = ChunkTable.concatenate([held, arrived]).sort()
         except ValueError as error:
-            path = each.array.node.path
-            raise OtherwiseError(f"{path} has values where new files lie") from error
-        found.append(replace(each, table=both, replaces=each.replaces | keys))
-        news.append(each.table)
+            raise OtherwiseError(f"{node.path} has values where new files lie") from error
+        found.append(replace(first, table=both, replaces=first.replaces | keys))
+        news.append(arrived)
     if not met or sum(len(each.table) for each in found) <= HOT_REFERENCES:
         return [], found
     closed, left = [], []

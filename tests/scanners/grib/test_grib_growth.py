@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -10,6 +11,8 @@ import icevirt
 from builds.support import assert_same_dataset, official, opened
 from icevirt.api.dataset import stored_tail
 from icevirt.errors import CombineError
+from icevirt.planning import filled_cells, lengthened
+from icevirt.planning.schedule.write_tasks import window_of
 from long_forms import cases
 from scanners.grib.grib_files import by_eccodes, message
 
@@ -123,3 +126,53 @@ def test_a_second_file_of_a_lead_is_no_flat_append(first, tmp_path):
     assert_as_if_built(
         tmp_path, repo, [*first, earlier], concat_dim=["time", "step"], combine_options=RESERVING
     )
+
+
+@pytest.mark.parametrize("dims", [["time", "step"], "time"])
+def test_new_files_may_lie_in_several_windows(dims, first, tmp_path, monkeypatch):
+    """Each window is a table of its own; what a manifest holds is put beside them once."""
+    for module in (filled_cells, lengthened):
+        monkeypatch.setattr(module, "window_of", lambda grid, axis, _: window_of(grid, axis, 3))
+    options = {"concat_dim": dims, "combine_options": RESERVING}
+    leads, repo = LEADS if len(dims) == 2 else LEADS[:1], str(tmp_path / "repo")
+    files = first[: len(leads)]
+    icevirt.build(files, repo, **options)
+    for runs in ((20240102,), (20240103, 20240104, 20240105)):
+        new = [write(tmp_path, run, leads[-1]) for run in runs]
+        assert icevirt.append(new, repo).flat
+        files = files + new
+    assert_as_if_built(tmp_path, repo, files, **options)
+
+
+def write_small(folder, run, lead, *names, again=""):
+    """Write a file of chunks, and of values that the repository stores."""
+    path = folder / f"{again}_{run}_{lead}.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 4000)
+        for name in names:
+            dims = ("x",) if name == "field" else ()
+            file.createVariable(name, "f8", dims, fill_value=np.nan)[...] = run * 100 + lead
+    return str(path)
+
+
+def test_a_file_that_lacks_stored_values_is_refused_as_a_build_refuses_it(tmp_path):
+    repo = str(tmp_path / "repo")
+    options = {"labels": "*_{init:d}_{lead:d}.nc"}
+    run = [write_small(tmp_path, 1, lead, "field", "gust") for lead in (0, 6)]
+    icevirt.build(run, repo, concat_dim=["init", "lead"], combine_options=options)
+    new = [write_small(tmp_path, 2, 0, "field", "gust"), write_small(tmp_path, 2, 6, "field")]
+    with pytest.raises(CombineError, match="/gust is missing at 1 of 4"):
+        icevirt.append(new, repo)
+    write_small(tmp_path, 2, 6, "field", "gust")
+    assert icevirt.append(new, repo).flat
+
+
+def test_a_second_file_of_values_that_are_all_stored_is_refused(tmp_path):
+    """There are no references that would meet; equal values, or those of a place, say nothing."""
+    repo = str(tmp_path / "repo")
+    options = {"labels": "*_{init:d}_{lead:d}.nc", "missing": "reserve"}
+    places = [(run, lead) for run in (1, 2, 3) for lead in (0, 6, 12)]
+    files = [write_small(tmp_path, *each, "gust") for each in places]
+    icevirt.build(files, repo, concat_dim=["init", "lead"], combine_options=options)
+    with pytest.raises(CombineError, match="same step"):
+        icevirt.append(write_small(tmp_path, 2, 6, "gust", again="again"), repo)

@@ -111,10 +111,11 @@ def objects_of(
         grids: The number of chunks along each axis of those that are scanned in runs.
     """
     listed = list[StoreObjects]()
-    if not share.order or _holds_first(share, share.order[0]):  # without arrays, chunks are lost
-        listed += [outline.beside, store.list_below(outline.strange)]
     whole = [arrays[path].folder for path in share.order if path in share.whole]
     kept = _outside(outline.documents, whole)
+    if not share.order or _holds_first(share, share.order[0]):  # without arrays, chunks are lost
+        listed += [outline.beside, store.list_below(outline.strange)]
+        kept = _outside(outline.documents, [*whole, *outline.strange])
     for folder in whole:
         listed.append(store.list_below([folder]))
     for path, run in share.runs.items():

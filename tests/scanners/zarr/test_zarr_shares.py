@@ -76,6 +76,8 @@ def scan(store, catalog, **how):
 def compare(one, other):
     """Compare two catalogs; each share names what it leaves out."""
     one, other = output(one), output(other)
+    named = ["leaf/" in each["files"]["findings"][0] for each in (one, other)]
+    assert named[0] == named[1]
     for name in ("README", "deep/strange/x", "large/notes.txt"):
         assert all(name in each["files"]["findings"][0] for each in (one, other))
     for column in ("findings", "requests", "bytes_fetched"):
@@ -91,6 +93,9 @@ def test_shares_make_the_catalog_of_the_whole(zarr_format, consolidated, tmp_pat
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that v3 does not say what it is
             zarr.consolidate_metadata(store)
+    else:  # a group by its attributes alone
+        (store / "deep/leaf").mkdir()
+        (store / "deep/leaf/.zattrs").write_text("{}")
     foreign_files(store)
     scan(store, tmp_path / "whole")
     listing = stores.list_store

@@ -127,7 +127,8 @@ def _is_plain(prepared: PreparedFacts, spec: CombineSpec) -> bool:
     """Say whether nothing but the columns, the cells and the options is looked at."""
     more = (prepared.new, prepared.times, prepared.given, prepared.cuts, spec.labels, spec.spacing)
     others = (prepared.facts.cuts, prepared.nest, prepared.label_edits, prepared.twice)
-    return not any(map(len, more)) and others == (None,) * 4 and not spec.tolerance
+    is_whole = all(each is None for each in others)
+    return is_whole and not any(map(len, more)) and not spec.tolerance
 
 
 def _is_same_choice(spec: CombineSpec, other: CombineSpec) -> bool:

@@ -347,10 +347,12 @@ def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], lis
     spark = builder.getOrCreate()
     register(spark)
     done: list[Any] = []
+    is_done = threading.Event()
     appender = foreach_batch(repo)
 
     def append_batch(batch: Any, number: int) -> None:
         done.append(appender.append(batch, number))
+        is_done.set()
 
     query = (
         spark.readStream.format("icevirt-files")
@@ -361,10 +363,10 @@ def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], lis
     )
 
     def wait() -> list[Any]:
-        while not done:
-            if query.exception() is not None:
+        while not done:  # Spark is not asked while it works
+            if not is_done.wait(1.0) and query.exception() is not None:
                 raise RuntimeError(str(query.exception()))
-            time.sleep(0.005)
+            is_done.clear()
         reports = done[:]
         del done[: len(reports)]
         return reports

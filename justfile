@@ -208,11 +208,11 @@ ci:
     #!/usr/bin/env bash
     set -euo pipefail
     mkdir -p build
-    CI=true uv run pytest & tests=$!
-    # beside them, what the second tier needs: servers, and an archive of Spark's classes
-    (nice just servers && { nice uv run python tests/java_classes.py || true; }) >build/needs.log 2>&1 & needs=$!
-    wait "$tests"
-    wait "$needs" || { cat build/needs.log; exit 1; }
+    CI=true uv run pytest
+    # what the second tier needs, side by side: servers, and an archive of Spark's classes
+    just servers >build/servers.log 2>&1 & servers=$!
+    uv run python tests/java_classes.py >build/java.log 2>&1 || cat build/java.log
+    wait "$servers" || { cat build/servers.log; exit 1; }
     # the second tier waits for servers and Spark: the checks take what it leaves of the processors,
     # and find their packages installed, so that none is written below running tests
     uv sync --quiet --group docs --group release

@@ -1,6 +1,6 @@
 """Let Java find the classes of Spark in an archive, as JVMs of the tests then start in half the time.
 
-`just ci` makes the archive beside the tests of the fast tier, for the second tier, which starts
+`just ci` makes the archive behind the tests of the fast tier, for the second tier, which starts
 dozens of JVMs. Without it all tests run, too. It is for the Java that icevirt finds; a JAVA_HOME of
 the user's wins.
 """

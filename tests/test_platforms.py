@@ -41,6 +41,7 @@ ON_POSIX = {
     *("icevirt/execution/java.py", "icevirt/execution/local_executors.py"),
     *("icevirt/objects/chunk_cache.py", "icevirt/objects/fetch.py", "icevirt/objects/source.py"),
     *("icevirt/storage/durable.py", "icevirt/storage/file_systems.py", "icevirt/storage/local.py"),
+    *("icevirt/objects/store_listings.py", "icevirt/objects/stores.py"),
     "icevirt/tasks/forkserver.py",
 }
 

@@ -24,12 +24,10 @@ class RepositorySample(Sample):
         if path is None or path == self.path:
             return super(RepositorySample, self).scan(scanner, **changes)
         folder = self.path.parent.with_name(f"copy-{os.getpid()}")
+        shutil.rmtree(folder, ignore_errors=True)  # the last one, whose objects were looked at
         shutil.copytree(self.path.parent, folder, ignore=lambda *_: [path.name])
-        try:
-            shutil.copyfile(path, folder / "repo")
-            return super(RepositorySample, self).scan(scanner, folder / "repo", **changes)
-        finally:
-            shutil.rmtree(folder)
+        shutil.copyfile(path, folder / "repo")
+        return super(RepositorySample, self).scan(scanner, folder / "repo", **changes)
 
 
 def write(folder: Path, inline: int) -> None:

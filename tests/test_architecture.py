@@ -209,6 +209,7 @@ def of_a_room(root: Path, room: str) -> list[str]:
     ]
 
 
+@pytest.mark.ci
 def test_nothing_imports_the_formats_before_v1():
     """An entry point names them: the core is read, tested and changed without them."""
     assert of_a_room(ROOT, "legacy") == []
@@ -314,6 +315,7 @@ def house() -> ModuleType:
         sys.path.remove(str(ROOT / ".ci"))
 
 
+@pytest.mark.ci
 def test_functions_are_named_by_verbs():
     """A name like ``recorded`` is a value's; ``python .ci/house.py --names`` lists the others."""
     assert house().share_of_participles() <= 2

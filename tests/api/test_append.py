@@ -151,6 +151,7 @@ def other_grid(path):
     return write_day(path, 3, nx=9)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("write", [other_units, same_steps, other_grid])
 def test_what_does_not_fit_is_refused_and_the_dataset_stays(write, days, repo, tmp_path):
     icevirt.append(days[:2], repo, concat_dim="time")
@@ -273,6 +274,7 @@ def test_files_of_the_dataset_are_read_where_the_caller_says(days, repo, tmp_pat
     assert opened(repo).sizes["time"] == 16
 
 
+@pytest.mark.ci
 def test_what_may_not_be_read_is_not_verified_and_the_report_says_so(
     days, repo, tmp_path, monkeypatch
 ):

@@ -120,6 +120,7 @@ def test_a_name_that_no_file_has_stops_the_build(archive):
     assert not (archive / "repo/repo").exists()
 
 
+@pytest.mark.ci
 def test_static_variables_that_differ_are_refused(archive):
     with netCDF4.Dataset(archive / "data/1.nc", "r+") as file:
         file["x"][0] = 99

@@ -62,6 +62,7 @@ def found(texts: Iterator[words.Text]) -> list[str]:
     return [line for text in texts for line in text.banned()]
 
 
+@pytest.mark.ci
 def test_no_module_uses_a_banned_word_to_its_users(public):
     assert [
         line

@@ -89,6 +89,7 @@ def test_coordinates_within_the_tolerance_say_nothing(tolerance, tmp_path):
     assert made.concat_dim == ("y",)
 
 
+@pytest.mark.ci
 def test_rounding_says_nothing_and_the_error_gives_the_tolerance_that_holds(tmp_path):
     tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1.5e-9) for n in range(3)]
     with pytest.raises(CombineError, match=r"/x .*differ between files") as caught:
@@ -212,6 +213,7 @@ def test_a_dimension_is_proposed_where_none_is_inferred(tmp_path):
     assert icevirt.plan(tiles, concat_dim="y", combine_options=options).concat_dim == ("y",)
 
 
+@pytest.mark.ci
 def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):
     """Nobody can tell whether these are one step of two or two of one; naming one says it."""
     files = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(3)]

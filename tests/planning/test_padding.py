@@ -81,6 +81,7 @@ def test_profiles_that_cannot_be_padded_are_refused(tmp_path, levels, how, kind,
         icevirt.plan(files, concat_dim="profile", **grouped(how))
 
 
+@pytest.mark.ci
 def test_padded_durations_of_integers_are_missing_where_they_are_decoded(tmp_path, repo_path):
     """Else xarray shows the least integer of 64 bits in the place of a fill value."""
     files = []

@@ -161,6 +161,7 @@ def texts_of(path):
             yield each.lineno, each.value
 
 
+@pytest.mark.ci
 def test_no_text_of_ours_has_flags_in_parentheses():
     """They would stand there in Python, too; code has both notations."""
     found = [

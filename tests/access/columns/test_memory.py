@@ -47,6 +47,7 @@ SELECTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("key", SELECTIONS.values(), ids=SELECTIONS)
 def test_a_read_holds_its_result_and_little_beside_it(stored, key):
     found, beside = peak_of(stored.variable().isel(key).to_numpy)
@@ -74,6 +75,7 @@ def test_a_million_points_hold_little_beside_their_result(stored):
     assert beside < BESIDE
 
 
+@pytest.mark.ci
 def test_a_read_holds_no_more_than_through_the_pipeline_of_zarr(stored):
     array = zarr.open_group(stored.session.store, mode="r")["v"]
     peaks = []

@@ -311,6 +311,7 @@ def keys(draw, shape):
     return key
 
 
+@pytest.mark.ci
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_random_arrays_and_selections(data):

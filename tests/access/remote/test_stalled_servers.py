@@ -133,6 +133,7 @@ def interrupt(process, rules):
         process.communicate()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ways(READ | {"dask": OF_DASK}))
 def test_ctrl_c_ends_a_read_whose_server_hangs(how, root, http_server):
     process = run((READ | {"dask": OF_DASK})[how], http_server.url, root)

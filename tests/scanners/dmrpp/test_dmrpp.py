@@ -320,6 +320,7 @@ def test_what_a_document_does_not_mention_is_read_from_the_file(is_empty, granul
 BESIDE = {"sidecar": "require"}
 
 
+@pytest.mark.ci
 def test_a_document_beside_a_file_stands_for_its_scan(granules, tmp_path, monkeypatch, in_process):
     opened = []
     real = granule.Granule.describe

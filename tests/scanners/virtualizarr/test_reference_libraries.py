@@ -79,6 +79,7 @@ def test_messages_at_other_times_are_differences(forecast, tmp_path):
     assert {each.array for each in found.checked.differences} == {"/sfc/instant/time"}
 
 
+@pytest.mark.ci
 def test_forecasts_get_axes_of_their_names_as_eccodes_reads_them(message, tmp_path):
     values = {}
     for init in (0, 6):

@@ -376,6 +376,7 @@ def files_of(storage, part):
 class TestGrowingCatalog(GrowingCatalog.TestCase):
     """The model, with an index wherever it has two parts without one."""
 
+    pytestmark = pytest.mark.ci
     settings = settings(max_examples=30, stateful_step_count=12, deadline=None)
 
     def runTest(self):

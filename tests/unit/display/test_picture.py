@@ -66,6 +66,7 @@ def classes():
                 yield node.name, {ast.unparse(base) for base in node.bases}
 
 
+@pytest.mark.ci
 def test_every_class_that_is_described_shows_itself():
     """As text and as a picture; `Pictured` does both."""
     bases = dict(classes())

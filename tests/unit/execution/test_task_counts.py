@@ -133,6 +133,7 @@ def process(_):
     return os.getpid()
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_tasks_are_a_partition_each(spark):
     executor = SparkExecutor(spark)

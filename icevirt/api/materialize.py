@@ -104,7 +104,7 @@ def materialize(
         where: A region, by labels of coordinates: ``{"time": "2024"}``,
             ``{"time": slice("2020", "2024"), "y": slice(10, 20)}``. It is extended to whole chunks.
         codec: "zstd" instead of the array's codecs; by default where chunks get another shape and
-            those cannot encode them, as of GRIB and images. Only for whole variables.
+            the array's codec has no encoder, as that of GRIB. Only for whole variables.
         beside: Store a second array in the other chunks, NAME_twin, and leave the variable as it
             is. Appends and updates keep both in step, and the engine reads for each selection the
             one that costs less.
@@ -422,7 +422,7 @@ def form_of(
     Args:
         node: The variable.
         chunks: New lengths of chunks, by dimension.
-        codec: The new codec; None: as they are, and zstd where these cannot encode.
+        codec: The new codec; None: the array's codecs, or zstd if these have no encoder.
         before: The form in which it is stored already.
 
     Raises:

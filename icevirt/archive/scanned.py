@@ -104,8 +104,8 @@ class ScannedArray(Pictured):
     run, where it is stored), which may be cut along the first axis.
     ``beside`` holds what only some ways of combining files need.
     ``placed_by`` says where on earth its values are, as far as other variables or groups of the
-    file say so, which are left out. Files are compared by it; nothing of it is stored. Arrays that
-    name a grid mapping which is not there have it, perhaps empty; those of older catalogs have not.
+    file say so, which are left out. Files are compared by it; nothing of it is stored. It is
+    empty if the file has no such statement, and None if an older version scanned the file.
     """
 
     path: str

@@ -77,7 +77,10 @@ class StoreObjects:
 
 
 class ListingDigest:
-    """Sums up a listing that nobody holds, page by page: where pages end makes no difference."""
+    """Computes the digest of a listing from its pages, without holding them.
+
+    The digest does not depend on where pages end.
+    """
 
     def __init__(self) -> None:
         self._columns = [hashlib.blake2b(digest_size=16) for _ in range(6)]

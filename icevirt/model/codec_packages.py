@@ -12,6 +12,9 @@ PACKAGES = {
 PREFIXES = {"imagecodecs_": "imagecodecs-zarr"}
 """Packages that have all codecs whose names begin so."""
 
+DECODING_ONLY = frozenset({"gribberish"})
+"""Codecs that have no encoder."""
+
 
 def package_of(codec: str) -> str | None:
     """Return the package that a codec of this name needs beside zarr-python and numcodecs."""

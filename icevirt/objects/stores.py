@@ -106,7 +106,7 @@ class StoreSource(OpenedSource):
         return list_store(self.url, folders)
 
     def find_objects(self, keys: Sequence[str]) -> StoreObjects:
-        """Return those of some objects that are there, those of servers asked for side by side."""
+        """Return the named objects that exist; a server is asked for all of them at once."""
         folder = folder_of(self.url)
         works = [partial(_look, folder + quote(key, safe=SAFE)) for key in keys]
         if self.local_path is not None:

@@ -102,7 +102,8 @@ class Coarsening:
         away = _OF_THE_GRID if self.is_identity else _DECODING
         document = _without(planned, (*_ELSEWHERE, *away))
         attributes = document["attributes"]
-        for name in mappings_of(planned):  # found in the group, or above
+        for word in mappings_of(planned):  # the level has it, or a group above
+            name = word.rpartition("/")[2]
             attributes |= {"grid_mapping": name, "coordinates": name}
         if not self.is_identity:
             dtype = self.dtype(planned)
@@ -162,7 +163,7 @@ class Coarsening:
 
 
 def mappings_of(planned: Mapping[str, Any]) -> list[str]:
-    """Return the variables that say how an array of this zarr.json is projected."""
+    """Return what an array of this zarr.json calls the variable that says how it is projected."""
     text = (planned.get("attributes") or {}).get("grid_mapping")
     return words_of("grid_mapping", text)[:1] if isinstance(text, str) else []
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from icevirt.archive.joining import find_fixed_dtype
+from icevirt.archive.roles import resolve
 from icevirt.errors import AlreadyExistsError
 from icevirt.model import paths
 from icevirt.model.json import JSON
@@ -84,13 +86,24 @@ def plan_level(
             continue  # texts
         length = (max(1, *how.shape(axis.shape), 8192),)
         arrays[paths.join(group, name_shorter(name, factor))] = (axis, how, length)
-    for name in mappings_of(document_of(node)):
-        mapping = snapshot.find(paths.join(top, name))
-        if isinstance(mapping, ArrayNode) and not mapping.shape:
-            arrays[paths.join(group, name)] = (mapping, Coarsening(factors=()), ())
+    for mapping in _mappings_of(snapshot, node):
+        arrays[paths.join(group, paths.name(mapping.path))] = mapping, Coarsening(factors=()), ()
     edges = _chunks_of(node, own, names, chunks)
     arrays[paths.join(group, paths.name(node.path))] = (node, own, edges)
     return Level(group=group, variable=node, arrays=arrays)
+
+
+def _mappings_of(snapshot: Snapshot, node: ArrayNode) -> Iterator[ArrayNode]:
+    """Yield the grid mapping of a variable, which has no dimension."""
+    scalars = {each.path: each for each in snapshot.arrays() if not each.shape}
+    there = defaultdict[str, list[str]](list)
+    for path in scalars:
+        there[paths.name(path)].append(path)
+    for word in mappings_of(document_of(node)):
+        found = resolve(paths.parent(node.path), word, there)
+        if found is None or find_fixed_dtype(document_of(scalars[found])["data_type"]) is None:
+            continue  # a text
+        yield scalars[found]
 
 
 def _refuse_taken(snapshot: Snapshot, top: str, blocks: Mapping[str, int]) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.amounts import size_of
 from icevirt.archive.reports.build import GDAL, Readers
-from icevirt.model.codec_packages import PREFIXES, package_of
+from icevirt.model.codec_packages import DECODING_ONLY, PREFIXES, package_of
 from icevirt.model.json import JSON
 
 if TYPE_CHECKING:
@@ -117,11 +117,8 @@ def readers_of_document(metadata: Mapping[str, Any]) -> Readers:
 
 
 def can_encode(codecs: Iterable[JSON]) -> bool:
-    """Whether codecs, as zarr.json spells them, can encode other chunks, to the same values.
-
-    That of GRIB has no encoder, and those of images may lose something.
-    """
-    return all(package_of(codec) in (None, "pcodec") for codec in _all(codecs))
+    """Say whether codecs, as zarr.json spells them, have encoders: that of GRIB has none."""
+    return DECODING_ONLY.isdisjoint(_all(codecs))
 
 
 def readers_of_schema(text: str) -> Readers:

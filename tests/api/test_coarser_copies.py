@@ -100,7 +100,7 @@ def globe(tmp_path_factory):
                 "t": (
                     ("time", "lat", "lon"),
                     values[step : step + 1],
-                    {"cell_methods": "time: mean", "grid_mapping": "crs: lat lon"},
+                    {"cell_methods": "time: mean", "grid_mapping": "/crs: lat lon"},
                 ),
                 "flags": (("lat", "lon"), np.zeros((7, 10), "i1"), {"flag_values": [0, 1]}),
                 "name": ("lat", np.array(list("abcdefg"))),
@@ -386,3 +386,11 @@ def test_a_level_takes_no_name_of_others(archive):
     session.commit("theirs")
     with pytest.raises(AlreadyExistsError, match="name of another array"):
         archive.coarsen("mask", levels=1)
+
+
+@pytest.mark.parametrize("text", ["crs", "/crs", "../crs", "crs: lat lon", None])
+def test_a_copy_calls_its_grid_mapping_by_the_name_that_it_has_beside_it(text):
+    planned = {"shape": [4], "data_type": "float32", "attributes": {}}
+    planned["attributes"] = {} if text is None else {"grid_mapping": text}
+    made = Coarsening(factors=(2,)).apply(planned, "/t", "/coarsened/x2/t")["attributes"]
+    assert made.get("grid_mapping") == made.get("coordinates") == (text and "crs")

@@ -233,9 +233,9 @@ def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
             record=job.record,
             kept=rules_in(nodes, job.record, group),
             tip=job.tip,
-            known=(known := cache.find(key) or KnownDecisions()),
+            known=(decisions := cache.find(key) or KnownDecisions()),
         )
-        cache.put(key, known, known.nbytes)
+        cache.put(key, decisions, decisions.nbytes)
         facts, plan, steps = planned.facts, planned.plan, planned.steps
         forms, ends = forms_of(job.record), len(state.ends)
         if len(plan.concat_dim) > 1:

@@ -60,7 +60,7 @@ class UnlikeMapping:
     path: str
     row: NDArray[np.integer]  # of the variable
     kind: NDArray[np.int64]  # of each row
-    said: tuple[Statement, ...]  # by kind: attributes that are not those of others
+    said: tuple[Statement, ...]  # by kind: the attributes in which kinds differ
 
 
 def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
@@ -266,7 +266,7 @@ class _Comparing:
         return is_named and mapping == _ABSENT and code in self.unnoted.get(path, ())
 
     def _complete(self, path: str) -> list[Statement]:
-        """Return what files say of a mapping, those of older catalogs as one of newer ones."""
+        """Return what files say of a mapping; a file of an older catalog gets a newer statement."""
         by_code, old = self.held[path], self.unnoted.get(path, ())
         said = next((each for each in by_code.values() if _SINCE in each), {})
         return [
@@ -295,7 +295,7 @@ def _describe(
     statements: list[Statement],
     numbers: list[int],
 ) -> UnlikeMapping:
-    """Return what is unlike, with the attributes of each kind that are not those of others."""
+    """Return the unlike kinds, each with the attributes in which it differs from others."""
     merged: list[dict[str, Any]] = [{} for _ in range(max(numbers) + 1)]
     for number, each in zip(numbers, statements, strict=True):
         merged[number] = {**each, **merged[number]}

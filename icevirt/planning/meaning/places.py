@@ -35,7 +35,7 @@ _OPTIONAL = frozenset((
 ))  # fmt: skip
 """Attributes, in lower case, that only some of equal statements have."""
 _OF_GRID = frozenset({"uuidOfHGrid", "GRIB_gridDefinition"})
-"""What scans note of grids; files that say nothing of it, as those of older catalogs, do agree."""
+"""Notes of scans about grids. A file without such a note, like one of an older catalog, agrees."""
 _TEXTS = frozenset({KIND, "sweep_angle_axis", "fixed_angle_axis", "healpix_order", "geotiff_keys"})
 """Parameters that are texts; other texts, like titles and what THREDDS adds, only some may have."""
 _TERMS = 6  # of a GeoTransform

@@ -305,7 +305,7 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
         if name in _LOSSY:
             cause = f"its codec {name} is lossy"
         elif not can_encode([codec]):
-            cause = f"nothing encodes with its codec {name}"
+            cause = f"its codec {name} has no encoder"
     if cause is not None and found.hybrid.chunks:
         raise CombineError(
             f"chunks of variable {path} cannot be stored, because {cause}: {found.hybrid.why}",

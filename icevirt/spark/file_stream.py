@@ -72,9 +72,9 @@ class Listing:
         np.add.at(sums, self.shares, self.digests)  # beyond 64 bits it begins again
         return {"shares": "".join(f"{each:0{_WIDTH}x}" for each in sums.tolist())}
 
-    def names(self, chosen: NDArray[np.bool_]) -> FileRows:
+    def names(self, chosen: NDArray[np.bool_]) -> NamedFiles:
         """Return the rows of some of the files."""
-        return FileRows([self.files[at] for at in np.flatnonzero(chosen).tolist()])
+        return NamedFiles([self.files[at] for at in np.flatnonzero(chosen).tolist()])
 
 
 def differing(start: Mapping[str, str], end: Mapping[str, str]) -> frozenset[int]:
@@ -118,7 +118,7 @@ def list_files(path: str, access: str) -> tuple[SourceFile, ...]:
 type Row = tuple[str, int, str, datetime]
 
 
-class FileRows(Iterator[Row]):
+class NamedFiles(Iterator[Row]):
     """The rows of files. Spark copies it, and reads each copy from its place on."""
 
     def __init__(self, files: Sequence[SourceFile] = ()) -> None:
@@ -253,7 +253,7 @@ def _of_driver(reader: FileNamesReader) -> DataSourceStreamReader:
     return OfDriver(reader)
 
 
-def _between(start: Mapping[str, str], end: Mapping[str, str], listing: Listing) -> FileRows:
+def _between(start: Mapping[str, str], end: Mapping[str, str], listing: Listing) -> NamedFiles:
     """Return the files of all shares that differ between two offsets."""
     shares = np.array([*differing(start, end)], np.uint8)
     return listing.names(np.isin(listing.shares, shares))

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ from icevirt.spark.file_stream import (
     list_files,
     share_of,
 )
-from icevirt.spark.foreach_batch import exact_url, foreach_batch, source_of
+from icevirt.spark.foreach_batch import _LISTED, exact_url, files_of, foreach_batch, source_of
 
 FILES = [SourceFile(url=f"s3://b/{at}.nc", size=at, etag=str(at)) for at in range(2000)]
 NOTHING = Listing().offset
@@ -165,6 +166,20 @@ class Batch:
 
     def collect(self):
         return self._rows
+
+
+def test_rows_of_icevirt_files_say_what_was_listed_and_others_are_names():
+    """To whole seconds, as a file says when it is opened. Of local files only the name counts."""
+    moment = datetime(2024, 10, 27, 2, 30, 0, 999, fold=1)  # noqa: DTZ001  # as Spark has it
+    listed = Batch()
+    listed.dtypes = tuple(_LISTED.items())
+    listed._rows = [("s3://b/k*.nc", 5, '"e"', moment), ("s3://b/a.nc", 6, "", moment)]
+    seconds = int(moment.timestamp())
+    file = SourceFile(url="s3://b/k*.nc", size=5, etag='"e"', last_modified=seconds * 10**9)
+    assert files_of(listed) == {"s3://b/a.nc": None, "s3://b/k%2A.nc": file}
+    listed._rows = [("/a.nc", 5, "", moment), ("file:/b.nc", 5, '"e"', moment)]
+    assert [*files_of(listed).values()] == [None, None]
+    assert files_of(Batch("s3://b/k.nc")) == {"s3://b/k.nc": None}
 
 
 def test_a_first_batch_without_rows_ends_no_query(tmp_path):

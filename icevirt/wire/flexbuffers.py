@@ -323,7 +323,7 @@ def _inside(value: float | None) -> _Value:
 
 def _width(number: float) -> int:
     """Return the bytes (1, 2, 4, 8) of an unsigned number."""
-    return 1 << max(0, (int(number).bit_length() - 1) // 8).bit_length()
+    return 1 if number < 1 << 8 else 2 if number < 1 << 16 else 4 if number < 1 << 32 else 8
 
 
 def _is_single(value: float) -> bool:

@@ -129,9 +129,8 @@ def rewrite(path, later, like):
     os.utime(path, (time + later,) * 2)
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_named", [False, True], ids=["prefix", "named container"])
-def test_a_copy_that_is_older_than_the_file_is_compared(tmp_path, is_named, seed):
+def test_a_copy_that_is_older_than_the_file_is_compared(tmp_path, is_named):
     """Readers accept a file that is older than references record, which may be an earlier one."""
     old, new, repo = tmp_path / "old", tmp_path / "new", str(tmp_path / "repo")
     old.mkdir()
@@ -143,11 +142,14 @@ def test_a_copy_that_is_older_than_the_file_is_compared(tmp_path, is_named, seed
     options = {"containers": {"archive": str(old)}} if is_named else {}
     icevirt.build(str(old), repo, concat_dim="time", commit_options=options)
     prefixes = [file_url(old), file_url(new)]
-    with pytest.raises(VerificationError, match=r"1 of 3 files.*not at the new place") as caught:
-        icevirt.relocate(
-            repo, old, new, compare=1, seed=seed, authorize_virtual_chunk_access=prefixes
-        )
-    assert caught.value.facts["file"] == file_url(new / "day2.nc")
+    for seed in range(3):  # whichever file is drawn
+        with pytest.raises(
+            VerificationError, match=r"1 of 3 files.*not at the new place"
+        ) as caught:
+            icevirt.relocate(
+                repo, old, new, compare=1, seed=seed, authorize_virtual_chunk_access=prefixes
+            )
+        assert caught.value.facts["file"] == file_url(new / "day2.nc")
 
 
 @pytest.mark.parametrize("is_older", [True, False], ids=["both older", "as listed"])

@@ -128,7 +128,6 @@ def world(made, monkeypatch):
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("ICEVIRT_REMEMBER", raising=False)
-    made.reset()
     return made
 
 
@@ -371,7 +370,6 @@ CALLS = {
 )
 @given(forgery=forgeries)
 def test_nothing_is_read_that_only_a_repository_names(call, is_owner, forgery, world, monkeypatch):
-    world.reset()
     assert_nothing_is_read(call, forgery, world, monkeypatch, is_owner=is_owner)
 
 
@@ -383,6 +381,7 @@ def test_a_link_of_the_archive_is_not_followed(call, world, monkeypatch):
 
 
 def assert_nothing_is_read(call, forgery, world, monkeypatch, *, is_owner):
+    world.reset()
     forge(world, forgery)
     before = world.listener.accepted
     with monkeypatch.context() as patch:
@@ -401,6 +400,7 @@ def assert_nothing_is_read(call, forgery, world, monkeypatch, *, is_owner):
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_each_call_does_its_work_where_nothing_is_forged(call, world):
     """Calls that are always refused would read nothing either."""
+    world.reset()
     call(world)
 
 

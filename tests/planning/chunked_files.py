@@ -21,7 +21,8 @@ def write(path, begin, steps, *, chunk=2, dtype="f4", grid=WIDE, space=None, pac
         time.make_scale("time")
         held = np.arange(begin, begin + steps)[:, None, None] * 100
         held = (held + np.arange(np.prod(grid)).reshape(grid) % 97).astype(dtype)
-        how.setdefault("compression", "gzip")
+        if "compression" not in how:
+            how = {"compression": "gzip", "compression_opts": 1} | how
         data = file.create_dataset(
             "data", data=held, chunks=(chunk, *(space or grid)), maxshape=(None, *grid), **how
         )

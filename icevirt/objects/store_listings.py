@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import batched, chain, groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter, itemgetter, lt
 from typing import Any, Never
 
 import numpy as np
@@ -36,18 +37,20 @@ from icevirt.errors import (
 from icevirt.model.chunks import END_SECOND
 from icevirt.model.strings import Strings
 from icevirt.objects.answers import is_weak
+from icevirt.objects.name_ranges import Names
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.web_connections import HOSTS
 from icevirt.threads import Threads
 
 _PAGE = 1 << 14  # objects that are made columns together
 _PAGE_OF_BUCKET = 1000
-_FEW = 20_000  # objects of a bucket, which one listing returns soon
+_FEW = 5000  # objects of a bucket, which one listing returns soon
 _MOST = 2000  # branches of a folder that are listed each, though they are shorter than a page
 _BRANCHES = 16  # folders of this machine that are worth threads
 _AT_ONCE = min(4, os.cpu_count() or 1)  # more of them wait for each other
 _FORMAT = stat.S_IFMT(0xFFFF)
 _SECOND = 1_000_000_000
+_IN_ORDER = ("s3", "gcs")  # list from a name on, all in the order of their bytes
 
 
 def list_store(url: str, below: Sequence[str] | None = None) -> StoreObjects:
@@ -247,6 +250,7 @@ def _unlisted(folder: str, error: OSError) -> StorageError:
 
 
 _name_of = attrgetter("name")
+_path_of = itemgetter("path")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -295,13 +299,13 @@ def _list_bucket(
 ) -> Iterator[StoreObjects]:
     """List the long branches of a store at once: a listing is a chain of requests."""
 
-    def begin(part: StoreObjects | str) -> StoreObjects | Future[list[StoreObjects | str]]:
+    def begin(part: StoreObjects | Names) -> StoreObjects | Future[list[StoreObjects | Names]]:
         if isinstance(part, StoreObjects):
             return part
         return HOSTS.submit(bucket.url, carrying(partial(_begin, bucket, part, top)))
 
     folders = [top] if below is None else [f"{top}/{each}".strip("/") for each in below]
-    count, waiting = 0, deque(map(begin, folders))
+    count, waiting = 0, deque(begin(Names(folder)) for folder in folders)
     while waiting:
         part = waiting.popleft()
         if isinstance(part, StoreObjects):
@@ -314,20 +318,27 @@ def _list_bucket(
         raise NotFoundError("no such store", do="Check the URL.", source=url)
 
 
-def _begin(bucket: Bucket, folder: str, top: str) -> list[StoreObjects | str]:
-    """Return the objects below a folder, or those in it and the folders in it, by their paths."""
-    begin, is_all = _flat(bucket, folder, top, most=_FEW)
+def _begin(bucket: Bucket, part: Names, top: str) -> list[StoreObjects | Names]:
+    """Return the first objects of a part and its other parts, or those in its folders."""
+    begin, is_all = _flat(bucket, part, top, most=_FEW)
     if is_all:
         return [begin]
-    found, branches = list[StoreObjects | str](), [folder]
+    may_divide = bucket.provider in _IN_ORDER
+    if part.after or (may_divide and _is_flat(begin, part.folder, top)):
+        last = f"{top}/{begin.keys[len(begin) - 1]}".lstrip("/")
+        return [begin, *part.divide(last)]
+    found, branches = list[StoreObjects | Names](), [part.folder]
     while len(branches) == 1:  # below the only one is as much
         folder = branches[0]
+        if may_divide and _is_flat(begin, folder, top):
+            return [*found, Names(folder)]
         own, branches = _level(bucket, folder, top)
         found.append(own)
-    if len(branches) > _MOST and len(begin) < _PAGE_OF_BUCKET * _count_names(begin, folder, top):
+    names = {name.partition("/")[0] for name in _names(begin, folder, top)}
+    if len(branches) > _MOST and len(begin) < _PAGE_OF_BUCKET * len(names):
         # fewer requests than one for each branch
-        return [*found[:-1], _flat(bucket, folder, top)[0]]
-    return [*found, *branches]
+        return [*found[:-1], _flat(bucket, Names(folder), top)[0]]
+    return [*found, *map(Names, branches)]
 
 
 def _level(bucket: Bucket, folder: str, top: str) -> tuple[StoreObjects, list[str]]:
@@ -337,32 +348,61 @@ def _level(bucket: Bucket, folder: str, top: str) -> tuple[StoreObjects, list[st
         bucket.address._replace(key=folder).url,
         lambda store: obstore().list_with_delimiter(store, prefix=folder or None),
     )
-    own = _columns(bucket, sorted(level["objects"], key=itemgetter("path")), top)
+    own = _columns(bucket, sorted(level["objects"], key=_path_of), top)
     return own, sorted(each.rstrip("/") for each in level["common_prefixes"])
 
 
-def _count_names(objects: StoreObjects, folder: str, top: str) -> int:
-    """Return how many names in a folder some objects lie below."""
+def _names(objects: StoreObjects, folder: str, top: str) -> list[str]:
+    """Return the names below a folder that some objects have."""
     below = f"{folder}/".removeprefix(f"{top}/" if top else "") if folder else ""
-    cut = len(below)
-    return len({key[cut:].partition("/")[0] for key in objects.keys if key.startswith(below)})
+    return [key[len(below) :] for key in objects.keys if key.startswith(below)]
+
+
+def _is_flat(objects: StoreObjects, folder: str, top: str) -> bool:
+    """Say whether most of the first objects below a folder lie in it, sorted by name."""
+    names = _names(objects, folder, top)
+    return 2 * sum("/" not in name for name in names) > len(names) and names == sorted(names)
 
 
 def _flat(
-    bucket: Bucket, folder: str, top: str, *, most: int | None = None
+    bucket: Bucket, part: Names, top: str, *, most: int | None = None
 ) -> tuple[StoreObjects, bool]:
-    """Return the first objects below a folder, ``most`` or a few more, and whether all are."""
+    """Return the first objects of a part, ``most`` or a few more, and whether all are.
+
+    Raises:
+        StorageError: A server lists names out of order, and only some are wanted.
+    """
+    folder, url = part.folder, bucket.address._replace(key=part.folder).url
 
     def read(store: Any) -> tuple[StoreObjects, bool]:
-        pages, count = [], 0
-        for page in obstore().list(store, prefix=folder or None, chunk_size=_PAGE_OF_BUCKET):
+        pages, count, last = [], 0, part.after
+        for found in obstore().list(
+            store, prefix=folder or None, offset=part.after or None, chunk_size=_PAGE_OF_BUCKET
+        ):
+            page = found
+            if part.after:
+                paths = [*map(_path_of, page)]
+                if not all(map(lt, [last, *paths], paths)):
+                    raise _disordered(url)
+                last = paths[-1]
+                page = page[: bisect_right(paths, part.until)] if part.until else page
             pages.append(_columns(bucket, page, top))
             count += len(page)
+            if len(page) < len(found):
+                break
             if most is not None and count >= most:
                 return StoreObjects.join(pages), False
         return StoreObjects.join(pages), True
 
-    return on_store(bucket, bucket.address._replace(key=folder).url, read)
+    return on_store(bucket, url, read)
+
+
+def _disordered(url: str) -> StorageError:
+    return StorageError(
+        "a server does not list the objects of a folder in the order of their names",
+        do="Copy the store to a server that does, or to local disk.",
+        source=url,
+    )
 
 
 def _columns(bucket: Bucket, page: Sequence[Mapping[str, Any]], top: str) -> StoreObjects:

@@ -91,12 +91,24 @@ def test_a_store_is_named_by_its_folder_or_its_document(s3, tmp_path):
 
 
 def test_long_folders_are_listed_by_their_folders_and_short_ones_at_once(s3, monkeypatch):
-    """The same objects, whichever folders are long; what lies in a folder follows one another."""
+    """The same objects, whichever folders are long; what lies in a folder follows one another.
+
+    Flat ones are listed in ranges of names: each object is in one of them, and all are in order.
+    """
     keys = [f"a/c/{row}/{column}" for row in range(4) for column in range(3)]
     keys += ["zarr.json", "a/zarr.json", "a/c/odd", "b/zarr.json", "b/c/0"]
+    flat = ["f l~t/zarr.json", *(f"f l~t/c.{row}.{column}" for row in range(13) for column in "01")]
+    line = ["line/.zarray", *(f"line/{number}" for number in range(23))]
+    keys += [*flat, *line]
     for key in keys:
         obstore.put(s3.store(), f"deep.zarr/{key}", b"x")
     access, _ = access_to(s3)
+    asked = []
+    real = store_listings._flat
+    monkeypatch.setattr(
+        store_listings, "_flat", lambda *a, **n: asked.append(a[1]) or real(*a, **n)
+    )
+    monkeypatch.setattr(store_listings, "_PAGE_OF_BUCKET", 2)
     for few, most in ((20_000, 2000), (2, 2000), (2, 3), (10, 1)):
         monkeypatch.setattr(store_listings, "_FEW", few)
         monkeypatch.setattr(store_listings, "_MOST", most)
@@ -106,6 +118,10 @@ def test_long_folders_are_listed_by_their_folders_and_short_ones_at_once(s3, mon
         low, high = found.find("a/c", names.index("a/c/2/1"))
         assert names[low:high] == [name for name in names if name.startswith("a/c/")]
         assert sorted(names) == sorted(keys)
+        for some in (flat, line):
+            assert [name for name in names if name in some] == sorted(some)
+    divided = {each.folder.rpartition("/")[2] for each in asked if each.after}
+    assert {"f l~t", "line"} <= divided
 
 
 @pytest.mark.parametrize("server", ["gcs", "azure"])

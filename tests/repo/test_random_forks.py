@@ -18,7 +18,7 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.session import ForkSession
 from icevirt.storage.memory import in_memory_storage
 
-CASES = int(os.environ.get("ICEVIRT_FORKS", "60"))
+CASES = int(os.environ.get("ICEVIRT_FORKS", "30"))
 LENGTH = 48
 GRIDS = [{"chunks": (4,)}, {"chunks": (12,)}, {"chunks": (7,)}, {"chunks": (4,), "shards": (16,)}]
 

@@ -1,16 +1,13 @@
 """Repositories: made whole, opened, configured, and never losing what somebody was told is done."""
 
-import multiprocessing
 import os
 import pickle
 from datetime import UTC, datetime
 
-import numpy as np
 import pytest
 
 from icevirt.errors import (
     AlreadyExistsError,
-    ConflictError,
     FormatError,
     InvalidInputError,
     ReadOnlyError,
@@ -20,7 +17,6 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.history.types import RepoStatus
@@ -29,10 +25,9 @@ from icevirt.repo.summary import summary
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.timestamps import micros
 from repo.faults.faulty import deaths
-from repo.support import array_json, group_json, sound
+from repo.support import array_json, group_json
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
-SPAWN = multiprocessing.get_context("spawn")
 
 
 # -- making and opening ----------------------------------------------------------------------------
@@ -107,27 +102,6 @@ def test_creation_killed_at_any_call_leaves_nothing_or_a_repository():
         assert micros(repo.lookup_snapshot(ROOT).written_at) == snapshot.flushed_at
 
 
-def _create(path: str, results) -> None:
-    try:
-        Repository.create(path, check_clean_root=False)
-        results.put("made")
-    except AlreadyExistsError:
-        results.put("lost")
-
-
-@pytest.mark.ci
-def test_of_processes_that_create_at_once_one_wins(repo_path):
-    results = SPAWN.Queue()
-    racers = [SPAWN.Process(target=_create, args=(repo_path, results)) for _ in range(4)]
-    for racer in racers:
-        racer.start()
-    outcomes = sorted(results.get() for _ in racers)
-    for racer in racers:
-        racer.join()
-    assert outcomes == ["lost", "lost", "lost", "made"]
-    assert Repository.open(repo_path).lookup_branch("main") == ROOT
-
-
 def test_a_repository_pickles(repo):
     again = pickle.loads(pickle.dumps(repo))
     assert again.storage == repo.storage
@@ -135,89 +109,6 @@ def test_a_repository_pickles(repo):
 
 
 # -- nothing acknowledged is lost ------------------------------------------------------------------
-
-
-def _commits(path: str, name: int, times: int) -> None:
-    repo = Repository.open(path)
-    for n in range(times):
-        while True:
-            session = repo.writable_session("main")
-            session.add_group(f"/p{name}/g{n}", group_json())
-            try:
-                session.commit(f"{name}:{n}")
-                break
-            except ConflictError:
-                continue
-
-
-@pytest.mark.ci
-def test_of_processes_that_commit_at_once_no_commit_is_lost(repo_path):
-    repo = Repository.create(repo_path)
-    racers = [SPAWN.Process(target=_commits, args=(repo_path, n, 5)) for n in range(4)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
-    messages = [s.message for s in repo.ancestry(branch="main")]
-    assert sorted(messages[:-1]) == sorted(f"{p}:{n}" for p in range(4) for n in range(5))
-    paths = {node.path for node in repo.readonly_session("main").snapshot.nodes}
-    assert {f"/p{p}/g{n}" for p in range(4) for n in range(5)} <= paths
-    assert len(list(repo.ops_log())) == 21
-    assert sound(repo_path)
-    referred = {u.backup_path for u in repo.ops_log()} - {None}
-    assert set(os.listdir(f"{repo_path}/overwritten")) == referred
-
-
-def _add_container(path: str, name: int) -> None:
-    repo = Repository.open(path)
-    prefix = f"file:///archive/{name}/"
-    repo.config.set_virtual_chunk_container(
-        VirtualChunkContainer(prefix, local_filesystem_store(f"/archive/{name}"), f"n{name}")
-    )
-    repo.save_config()
-
-
-@pytest.mark.ci
-def test_of_eight_processes_that_add_a_container_at_once_all_are_there(repo_path):
-    Repository.create(repo_path)
-    racers = [SPAWN.Process(target=_add_container, args=(repo_path, n)) for n in range(8)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
-    config = Repository.fetch_config(repo_path)
-    assert set(config.virtual_chunk_containers) == {f"file:///archive/{n}/" for n in range(8)}
-
-
-@pytest.mark.ci
-def test_a_commit_killed_at_any_call_is_there_or_not(source):
-    def make():
-        storage = MemoryStorage()
-        session = Repository.create(storage, source.config()).writable_session("main")
-        session.add_array("/a", array_json(), source.table(range(4)))
-        session.commit("first")
-        return storage
-
-    def act(storage):
-        session = Repository.open(storage).writable_session("main")
-        session.set_chunks("/a", source.table([[1]]))
-        session.delete_chunks("/a", np.array([[2]]))
-        session.set_chunk("/a", [3], b"n" * 600)
-        session.commit("second")
-
-    states = set()
-    for storage in deaths(act, make):
-        repo = Repository.open(storage)
-        messages = [s.message for s in repo.ancestry(branch="main")]
-        states.add(messages[0])
-        session = repo.writable_session("main")
-        assert len(session.array_table("/a")) == (3 if messages[0] == "second" else 4)
-        session.set_metadata("/", group_json(next=True))
-        session.commit("next")
-        assert [s.message for s in repo.ancestry(branch="main")] == ["next", *messages]
-        list(repo.ops_log())
-        assert sound(storage)
-    assert states == {"first", "second"}
 
 
 def test_a_storage_that_fails_is_an_error_and_not_a_loss(repo, monkeypatch):

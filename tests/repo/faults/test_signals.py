@@ -1,15 +1,17 @@
 """SIGINT, SIGTERM and SIGKILL wherever they strike: the repository is as before or as after.
 
 A signal is sent from within, at each line of the code that writes, so that every place between two
-system calls is met, and none twice. SIGKILL and SIGTERM end a forked child. SIGINT ends the act, and
-the same `Repository` goes on. The official client reads what is left, and commits to it. The tests
+system calls is met, and none twice. SIGKILL ends a forked child, as SIGTERM does where nobody catches
+it. SIGINT ends the act, and the same `Repository` goes on. The official client reads what is left, and commits to it. The tests
 take every few lines; `just signals` takes all of them.
 """
 
+import functools
 import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from repo.v1 import upgrading
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
+SIGNALS = (signal.SIGKILL, signal.SIGINT)
 STEP = 1 if os.environ.get("ICEVIRT_SIGNALS") == "all" else 40
 PACKAGE = Path(icevirt.__file__).parent
 WRITING = frozenset(
@@ -77,8 +80,6 @@ def ended(act, path, at, number) -> int:
     if pid == 0:
         code = 1
         try:
-            if number != signal.SIGKILL:
-                signal.signal(number, signal.SIG_DFL)
             with Lines(at, lambda: os.kill(os.getpid(), number)):
                 act(Repository.open(LocalStorage(path)))
             code = 0
@@ -127,12 +128,19 @@ def made(tmp_path, name) -> str:
     return str(test_crashes.prepared("local", tmp_path)._root)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@functools.cache
+def whole(name) -> tuple[set[str], int]:
+    """Let an act end; return the states that it goes through, and how many lines it runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        allowed = test_crashes.steps(ACTS[name], lambda: test_crashes.prepared("local", folder))
+        return allowed, count(ACTS[name], LocalStorage(made(folder, name)))
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("name", ACTS)
 def test_a_signal_during(name, number, tmp_path):
     act = ACTS[name]
-    allowed = test_crashes.steps(act, lambda: test_crashes.prepared("local", tmp_path))
-    lines = count(act, LocalStorage(made(tmp_path, name)))
+    allowed, lines = whole(name)
     # so that the signals do not all take the same lines
     first = 1 + list(signal.Signals).index(number) % STEP
     struck = 0
@@ -155,7 +163,7 @@ def test_a_signal_during(name, number, tmp_path):
     assert struck > lines // STEP // 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_during_an_upgrade(number, tmp_path):
     """It is V1 or V2 or, to the official client, closed; and the next upgrade goes on."""
     template = upgrading.written(tmp_path / "v1")

@@ -23,9 +23,7 @@ from icevirt.model.config.document import SplitRule
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.history.types import RepoStatus, UpdateType
 from icevirt.repo.repository import Repository
-from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.merge.conflicts import ConflictDetector
-from repo.faults.faulty import deaths
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
@@ -314,38 +312,3 @@ def test_bytes_are_counted_as_the_official_client_counts_them(repo, path, source
     assert ours.virtual_bytes == 3 * 48
     assert ours.total_bytes() == theirs.total_bytes()
     assert ours.non_virtual_bytes() == theirs.non_virtual_bytes()
-
-
-def small():
-    """A repository in memory whose history branched."""
-    storage = MemoryStorage()
-    repo = Repository.create(storage)
-    tip = [commit(repo, "main", number) for number in range(3)][1]
-    repo.create_branch("dev", tip)
-    commit(repo, "dev", 3)
-    return storage
-
-
-def amend(repo):
-    session = repo.writable_session("main")
-    session.set_chunk("/a", [1], LARGE)
-    session.amend("amended")
-
-
-ACTS = {
-    "amend": amend,
-    "expire": lambda repo: repo.expire_snapshots(now(), delete_expired_branches=True),
-    "gc": lambda repo: (repo.delete_branch("dev"), repo.garbage_collect(now())),
-    "rewrite": lambda repo: repo.rewrite_manifests("rewritten", branch="main"),
-}
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("act", ACTS)
-def test_killed_at_any_call_it_leaves_a_sound_repository(act):
-    for storage in deaths(lambda storage: ACTS[act](Repository.open(storage)), small):
-        repo = Repository.open(storage)
-        assert sound(storage)
-        commit(repo, "main", 8)
-        repo.garbage_collect(now())
-        assert sound(storage)

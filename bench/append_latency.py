@@ -26,6 +26,7 @@ processor time, waits and requests.
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import statistics
 import subprocess
@@ -371,7 +372,16 @@ def commits(how: str, archive: str, repo: Any, folder: Path) -> Callable[[], lis
         del done[: len(reports)]
         return reports
 
+    atexit.register(print_batches, query)
     return wait
+
+
+def print_batches(query: Any) -> None:
+    """Print the median of what Spark says each phase of a batch with files took."""
+    batches = [each.durationMs for each in query.recentProgress if each.numInputRows]
+    names = {name: None for each in batches for name in each}
+    middle = {name: statistics.median(each.get(name, 0) for each in batches) for name in names}
+    print(f"{len(batches)} batches of Spark, medians in ms: {middle}")
 
 
 def tell(proxy: int, latency: float) -> None:

@@ -9,8 +9,8 @@ longer, or fill empty places, nothing else is planned or written (`icevirt.api.d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any
@@ -55,7 +55,7 @@ from icevirt.api.dataset.transaction import (
 from icevirt.api.events import Clock, long_running, tell_committed
 from icevirt.api.finish import SnapshotVerification, add_notes, prepare, promote_branch
 from icevirt.api.recorded import Continued, continue_options
-from icevirt.api.sources.inputs import Inputs, Sources
+from icevirt.api.sources.inputs import Inputs, LateSources, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.readable_places import (
     ReadablePlaces,
@@ -77,14 +77,16 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, grant_access
 from icevirt.planning.remedies import build_fix, of_arguments, together
 from icevirt.remedy_notation import join, write_code, write_remedy
+from icevirt.repo.kept_objects import cache_of
 from icevirt.repo.made_here import identify, is_remembered, remember
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
+from icevirt.tasks.scan_file import AHEAD, Prefetcher, opening_ahead
 from icevirt.threads import Threads
 
 _ON_CHANGED = ("refuse", "replace", "keep")
 _SHOWN = 5  # files in a message
-_LOOKS = 2  # that need nothing of the repository, at once with the first at it
+_LOOKS = 3  # at once: at the repository, at the sources, and at what is excluded
 
 
 def append(
@@ -153,7 +155,6 @@ def append(
         )
     storage = share(repo)
     call = _Call(
-        files=files,
         storage=storage,
         catalog=Below(storage, CATALOG) if catalog is None else apart(storage, catalog),
         concat_dim=concat_dim,
@@ -171,15 +172,14 @@ def append(
         stack.enter_context(long_running("append", clock))
         stack.enter_context(grant_access(reach))
         starter = ExecutorStarter(stack, clock, executor)
-        with clock.phase("list"):
-            asset = call.go_on({}).choices.scan.asset
-            inputs = None if _is_empty(files) else Inputs(files, asset=asset)
         looks = stack.enter_context(Threads(_LOOKS, "icevirt-look"))
-        if inputs is not None:
-            inputs.begin(looks)
+        ahead = stack.enter_context(opening_ahead())
+        with clock.phase("list"):
+            looking = looks.submit(call.look, looks)
+            call, inputs = _name(replace(call, files=files), looks, ahead)
 
         def places() -> tuple[str, ...]:
-            return () if inputs is None else places_named(files, inputs)
+            return () if inputs is None else places_named(call.files, inputs)
 
         def below() -> tuple[str, ...]:
             return (*places(), *call.authorize)
@@ -187,7 +187,18 @@ def append(
         check = SnapshotVerification.of(commit, storage, places=below, starter=starter, clock=clock)
 
         def attempt(number: int) -> AppendReport:
-            return _append_once(call, inputs, check, starter, clock, looks, is_again=number > 0)
+            with clock.phase("list"):
+                dataset = call.look(looks) if number else looking.result()
+            job = _Attempt(
+                call=call,
+                inputs=inputs,
+                dataset=dataset,
+                starter=starter,
+                clock=clock,
+                ahead=ahead,
+                is_again=number > 0,
+            )
+            return _append_once(job, check)
 
         report = add_notes(until_alone("append", attempt, call.is_lost), check)
         remember_named(identify(storage), report.containers, places())
@@ -202,7 +213,7 @@ def append(
 class _Call:
     """What the caller asked for."""
 
-    files: Sources
+    files: Sources = ()
     storage: Storage
     catalog: Storage
     concat_dim: ConcatDim
@@ -212,6 +223,16 @@ class _Call:
     on_changed: OnChanged
     authorize: tuple[str, ...]
     access: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def look(self, pool: Threads) -> Dataset:
+        """Look at the dataset as it is now, and then at what it excludes."""
+        return Dataset.look(
+            self.storage,
+            branch=self.commit.branch,
+            group=self.group,
+            catalog=self.catalog,
+            pool=pool,
+        )
 
     def is_lost(self, error: IcevirtError) -> bool:
         """Say whether an error is that another writer of the same group was first."""
@@ -320,6 +341,24 @@ def _refusal_of(changed: Mapping[str, str | None], held: int) -> SourcesChangedE
     )
 
 
+def _name(call: _Call, looks: Threads, ahead: Prefetcher) -> tuple[_Call, Inputs | None]:
+    """Return the call with the files that it names, and begin to list them."""
+    facts: Sequence[SourceFile] = ()
+    if isinstance(call.files, LateSources):
+        files, facts = call.files.name()
+        call = replace(call, files=files)
+    if _is_empty(call.files):
+        return call, None
+    inputs = Inputs(call.files, asset=call.go_on({}).choices.scan.asset)
+    if not facts:
+        inputs.begin(looks)
+    else:
+        inputs.expect(facts)
+        if len(facts) <= AHEAD:  # hardly any is known: a stream names what is new
+            ahead.begin(facts)
+    return call, inputs
+
+
 def _is_empty(files: Any) -> bool:
     """Say whether there is nothing to append: no text, and nothing in a list or table."""
     if isinstance(files, str | bytes | os.PathLike) or not hasattr(files, "__len__"):
@@ -327,27 +366,46 @@ def _is_empty(files: Any) -> bool:
     return len(files) == 0
 
 
-def _append_once(  # noqa: PLR0917 - an append, and what it stands on
-    call: _Call,
-    inputs: Inputs | None,
-    check: SnapshotVerification | None,
-    starter: ExecutorStarter,
-    clock: Clock,
-    looks: Threads,
-    *,
-    is_again: bool,
-) -> AppendReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """One attempt at an append, and what it stands on."""
+
+    call: _Call
+    inputs: Inputs | None
+    dataset: Dataset
+    starter: ExecutorStarter
+    clock: Clock
+    ahead: Prefetcher
+    is_again: bool
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Of what this process knows of the exclusions."""
+        return ("excluded", self.dataset.target.branch, self.dataset.target.group)
+
+    def without_excluded(self, found: FileDifferences) -> FileDifferences:
+        """Return what is left without the files that must not be added."""
+        excluded = self.dataset.excluded
+        cache_of(self.call.storage).put(self.key, excluded, sum(map(len, excluded)))
+        new = tuple(file for file in found.added if file.url not in excluded)
+        return replace(found, added=new, excluded=len(found.added) - len(new))
+
+    def is_free(self, files: Sequence[SourceFile]) -> bool:
+        """Say whether none of the files was excluded when this process looked last."""
+        before: frozenset[str] | None = cache_of(self.call.storage).find(self.key)
+        return before is not None and not any(file.url in before for file in files)
+
+
+class _ExcludedError(Exception):
+    """Files are excluded that were scanned while this was looked up."""
+
+
+def _append_once(job: _Attempt, check: SnapshotVerification | None) -> AppendReport:
+    call, clock, dataset = job.call, job.clock, job.dataset
     with clock.phase("list"):
-        dataset = Dataset.look(
-            call.storage,
-            branch=call.commit.branch,
-            group=call.group,
-            catalog=call.catalog,
-            pool=looks,
-        )
         target, record = dataset.target, dataset.record
         if not record:
-            _refuse_occupied(call, inputs, replace(target, mode="w-"))
+            _refuse_occupied(call, job.inputs, replace(target, mode="w-"))
         how = call.go_on(record)
         tail = tail_of(call.storage, record) if record else None
         held = target.find_held_back()[0]
@@ -361,25 +419,25 @@ def _append_once(  # noqa: PLR0917 - an append, and what it stands on
         about={"held": held} if held else {},
     )
     with clock.phase("list"):
-        found = None if tail is None else _compare_behind(call, inputs, dataset, tail)
+        found = None if tail is None else _compare_behind(job, tail)
         is_known = found is not None  # without a look at the list of files
-        found, changed = (found, 0) if found is not None else call.compare(inputs, dataset)
-    if not found.candidates:
-        return call.report_nothing(dataset, found, changed, clock)
+        found, changed = (found, 0) if found is not None else call.compare(job.inputs, dataset)
     full = NotFlat("the last build recorded no end that files can follow")
     if is_known and tail is not None:
-        made = _append_behind(call, found.added, request, dataset, tail, starter, clock, is_again)
-        if not isinstance(made, NotFlat):
+        found, made = _append_unless_excluded(job, found, request, tail)
+        if isinstance(made, BuildReport):
             call.remember(request.recipe, record)
             tell_committed(made)
             return AppendReport(**facts_of(made), **_count(found), flat=True)
         full = made
     elif tail is not None:
         full = NotFlat("files changed since they were appended, or are not in the index")
+    if not found.candidates:
+        return call.report_nothing(dataset, found, changed, clock)
     if record:
         request = replace(request, also=dataset.scans_alike(how))
     request = replace(request, recipe=request.recipe or call.recipe(how, record))
-    report = _append_anywhere(call, inputs, request, dataset, found, starter, clock)
+    report = _append_anywhere(job, request, found)
     tell_committed(report)
     call.remember(request.recipe, record)
     if record:
@@ -404,16 +462,9 @@ def _refuse_occupied(call: _Call, inputs: Inputs | None, target: Target) -> None
         raise
 
 
-def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on
-    call: _Call,
-    inputs: Inputs | None,
-    request: Request,
-    dataset: Dataset,
-    found: FileDifferences,
-    starter: ExecutorStarter,
-    clock: Clock,
-) -> BuildReport:
+def _append_anywhere(job: _Attempt, request: Request, found: FileDifferences) -> BuildReport:
     """Append wherever files belong, by a plan of all files."""
+    call, inputs, dataset = job.call, job.inputs, job.dataset
     places = ReadablePlaces.of(places_named(call.files, inputs), call.authorize)
     places.refuse_others(dataset.listing.files, repo=call.storage.url, what="append")
     what = [f"append {plural(len(found.added), 'file')}"] if found.added else []
@@ -430,7 +481,7 @@ def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on
         return DatasetChange(dataset=dataset, added=now.added, replaced=now.corrected)
 
     try:
-        return commit_change(request, change, starter, clock)
+        return commit_change(request, change, job.starter, job.clock)
     except CombineError as error:
         if dataset.record:
             error.fixes = tuple(map(_changing_what_is_there, error.fixes))
@@ -439,50 +490,72 @@ def _append_anywhere(  # noqa: PLR0917 - an append, and what it stands on
         raise
 
 
-def _compare_behind(
-    call: _Call, inputs: Inputs | None, dataset: Dataset, tail: TailState
-) -> FileDifferences | None:
+def _compare_behind(job: _Attempt, tail: TailState) -> FileDifferences | None:
     """Compare the named files with a dataset whose list of files is not read.
+
+    Files that must not be added count as new, too. Servers are asked for the new ones already.
 
     Returns:
         None if the list has to be read.
     """
-    given = () if inputs is None else tuple(outside(call.storage, inputs.files()))
-    found = compare_by_index(call.storage, tail.pieces, tail.files, given)
-    if found is None or not found.added:
-        return found
-    new = tuple(file for file in found.added if file.url not in dataset.excluded)
-    return replace(found, added=new, excluded=len(found.added) - len(new))
+    storage = job.call.storage
+    given = () if job.inputs is None else tuple(outside(storage, job.inputs.files()))
+    found = compare_by_index(storage, tail.pieces, tail.files, given)
+    if found is not None and len(found.added) <= FEW:
+        job.ahead.begin(found.added)
+    return found
 
 
-def _append_behind(  # noqa: PLR0917 - an append, and what it stands on
-    call: _Call,
+def _append_unless_excluded(
+    job: _Attempt, found: FileDifferences, request: Request, tail: TailState
+) -> tuple[FileDifferences, BuildReport | NotFlat]:
+    """Append behind the last step, if that can be; return which files are new, too.
+
+    Where this process looked before and none was excluded, they are scanned while it looks again.
+    """
+
+    def refuse_excluded() -> None:
+        if job.without_excluded(found).excluded:
+            raise _ExcludedError
+
+    if found.added and job.is_free(found.added):
+        with suppress(_ExcludedError):
+            made = _append_behind(job, found.added, request, tail, scanned=refuse_excluded)
+            return (job.without_excluded(found) if isinstance(made, NotFlat) else found), made
+    left = job.without_excluded(found) if found.added else found
+    if not left.added:
+        return left, NotFlat("nothing is new")
+    return left, _append_behind(job, left.added, request, tail)
+
+
+def _append_behind(
+    job: _Attempt,
     new: tuple[SourceFile, ...],
     request: Request,
-    dataset: Dataset,
     tail: TailState,
-    starter: ExecutorStarter,
-    clock: Clock,
-    is_again: bool,
+    scanned: Callable[[], None] = lambda: None,
 ) -> BuildReport | NotFlat:
     """Append behind the last step without a look at the other files, if that can be."""
-    is_many, scanned = len(new) > FEW, 0
-    if is_many or is_again:
+    call = job.call
+    is_many, there = len(new) > FEW, 0
+    if is_many or job.is_again:
         request = replace(request, also=identities_in(call.catalog, request.options))
     if is_many:
+        scanned()  # what is excluded is not scanned into the catalog
         scan = request.scan(new)
-        executor = starter.start(scan.files, call.storage)
-        with clock.phase("scan"):
-            scanned = scan_missing(executor, scan)
+        executor = job.starter.start(scan.files, call.storage)
+        with job.clock.phase("scan"):
+            there = scan_missing(executor, scan)
     made = flat_append(
         request,
         new,
-        target=dataset.target,
-        clock=clock,
+        target=job.dataset.target,
+        clock=job.clock,
         tail=tail,
-        scanned_before=is_many or is_again,
+        scanned_before=is_many or job.is_again,
+        scanned=scanned,
     )
-    return replace(made, scanned=scanned) if is_many and isinstance(made, NotFlat) else made
+    return replace(made, scanned=there) if is_many and isinstance(made, NotFlat) else made
 
 
 def _count(found: FileDifferences) -> dict[str, Any]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import is_pattern, is_url, url_of_absolute
 from icevirt.errors import InvalidInputError
 from icevirt.objects.source import metadata_of
@@ -37,6 +39,7 @@ BATCH = "icevirt_batch"
 """Key of a commit's metadata under which stands which batch of which query it is of."""
 
 _COLUMNS = ("path", "url")
+_LISTED = {"path": "string", "length": "bigint", "etag": "string", "modificationTime": "timestamp"}
 _CONTENT = "content"  # of files, in the rows of Spark's binaryFile
 _ONE_SLASH = re.compile(r"^file:/(?!/)")
 
@@ -51,27 +54,30 @@ class FilesAppender:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Append the files that the rows of a batch name; a batch may have none."""
-        if files := [*files_of(batch)]:
-            self._append(files, batch.sparkSession, batch_id)
+        with suppress(_EmptyBatchError):
+            self.append(batch, batch_id)
 
     def append(self, batch: DataFrame, batch_id: int) -> AppendReport:
         """Append the files of a batch, and return the report."""
-        return self._append([*files_of(batch)], batch.sparkSession, batch_id)
-
-    def _append(self, files: list[str], session: Any, batch_id: int) -> AppendReport:
         # Spark imports this package in workers too, which list files and append nothing
         from icevirt.api.append import append
         from icevirt.api.commit_options import CommitOptions
+        from icevirt.api.sources.inputs import LateSources
 
+        session = batch.sparkSession
         commit = CommitOptions.of(self.options.get("commit_options")).list_chosen()
         origin = {"query_id": _query_id(session), "batch_id": batch_id}
         metadata = {**(commit.get("metadata") or {}), BATCH: origin}
         return append(
-            files,
+            LateSources(partial(_name, batch)),
             self.repo,
             executor=session if self.runs_on is None else self.runs_on,
             **{**self.options, "commit_options": {**commit, "metadata": metadata}},
         )
+
+
+class _EmptyBatchError(Exception):
+    """A batch names no files."""
 
 
 def foreach_batch(
@@ -128,8 +134,20 @@ def foreach_batch(
     )
 
 
-def files_of(batch: DataFrame) -> Iterator[str]:
-    """Yield the URLs of the files that the rows of a batch name, each once, sorted.
+def _name(batch: DataFrame) -> tuple[list[str], list[SourceFile]]:
+    """Return the files of a batch, and what its rows say of them; see `LateSources`."""
+    files = files_of(batch)
+    if not files:
+        raise _EmptyBatchError
+    facts = [file for file in files.values() if file is not None]
+    return [*files], facts if len(facts) == len(files) else []
+
+
+def files_of(batch: DataFrame) -> dict[str, SourceFile | None]:
+    """Return the URLs of the files that the rows of a batch name, each once, sorted.
+
+    Rows of icevirt-files say what a listing said of the files of a server, which need no other look
+    then: the scan compares them. A row of another source is no more than a name.
 
     Raises:
         InvalidInputError: No column names files, a column holds their content, or a row names
@@ -149,8 +167,25 @@ def files_of(batch: DataFrame) -> Iterator[str]:
             do=f'Select what is needed before writeStream: df.select("{name}").writeStream...',
             columns=list(kinds),
         )
-    rows = batch.select(name).collect()  # to make them distinct, Spark would exchange them
-    yield from sorted({exact_url(source_of(row[0])) for row in rows if row[0]})
+    is_listed = kinds == _LISTED
+    # to make rows distinct, Spark would exchange them
+    rows = (batch if is_listed else batch.select(name)).collect()
+    found = {exact_url(source_of(row[0])): row for row in rows if row[0]}
+    told = ((url, found[url]) for url in sorted(found))
+    if not is_listed:
+        return {url: None for url, _ in told}
+    return {url: _as_listed(url, row, number) for number, (url, row) in enumerate(told, 1)}
+
+
+def _as_listed(url: str, row: Any, number: int) -> SourceFile | None:
+    """Return what a row of icevirt-files says of a file on a server."""
+    from icevirt.api.sources.inputs import as_listed
+    from icevirt.objects.source_lists.rows import Row
+
+    _, size, etag, modified = row
+    nanoseconds = int(modified.timestamp()) * 1_000_000_000  # Spark's is in this machine's time
+    told = Row(number, url, size, etag, nanoseconds)
+    return as_listed(told, "a batch of icevirt-files") if etag else None
 
 
 def exact_url(path: str) -> str:

@@ -51,7 +51,8 @@ def register(spark: SparkSession) -> None:
             ' frames on Spark 3.5, and the stream source "binaryFile"; or Spark 4.0 and newer.',
             spark=spark.version,
         )
-    from icevirt.spark.data_source import FileNames, FilteringIcevirtSource, IcevirtSource
+    from icevirt.spark.data_source import FilteringIcevirtSource, IcevirtSource
+    from icevirt.spark.file_stream import FileNames
 
     sources.register(FilteringIcevirtSource if _takes_filters(spark) else IcevirtSource)
     sources.register(FileNames)

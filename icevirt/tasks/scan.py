@@ -44,7 +44,7 @@ from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.forkserver import Apart, hold_to, in_worker
-from icevirt.tasks.scan_file import Containment, Prefetcher, attempt, attempt_as
+from icevirt.tasks.scan_file import Containment, attempt, attempt_as, prefetching
 from icevirt.tasks.scan_pieces import Pieces
 from icevirt.threads import Threads
 
@@ -114,7 +114,7 @@ def _attempts(task: ScanTask, parts: list[CatalogPart], *, suspicious: bool) -> 
 
     in_use(task.options)  # what scanners import does not count as time of the first file
 
-    with Prefetcher(file for part in parts for file in part.files) as ahead:
+    with prefetching(file for part in parts for file in part.files) as ahead:
 
         def here(file: SourceFile, piece: tuple[int, int] | None) -> ScanOutcome:
             with hold_to(task.limits):

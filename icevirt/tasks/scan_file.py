@@ -12,9 +12,10 @@ one file: a child reads file after file, and another starts only if it dies. See
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Self
 
 from icevirt.archive.scanned import ScanLimits, ScanOutcome
@@ -115,22 +116,35 @@ class Prefetcher:
 
     Args:
         files: In the order in which they will be scanned.
+        before: What opened files before, which are taken over.
     """
 
-    def __init__(self, files: Iterable[SourceFile]) -> None:
-        self._rest = iter(files)
+    def __init__(self, files: Iterable[SourceFile], before: Prefetcher | None = None) -> None:
+        self._rest, self._before = iter(files), before
         self._opening: dict[str, Future[OpenedSource]] = {}
+
+    def begin(self, files: Iterable[SourceFile]) -> None:
+        """Begin to open files, as many as may be open at a time."""
+        self._rest = iter(files)
+        self._go_on()
+
+    def take(self, url: str) -> Future[OpenedSource] | None:
+        """Hand over a file that is opened, or about to be."""
+        return self._opening.pop(url, None)
 
     def open(self, url: str) -> OpenedSource:
         """Return a file, opened. Raises as `open_source` does."""
         self._go_on()
-        future = self._opening.pop(url, None)
+        future = self.take(url)
         self._go_on()
         return open_source(url) if future is None else future.result()
 
     def _go_on(self) -> None:
         while len(self._opening) < AHEAD and (file := next(self._rest, None)) is not None:
             if not is_url(file.url) or file.url.startswith("file:") or file.url in self._opening:
+                continue
+            if self._before and (taken := self._before.take(file.url)) is not None:
+                self._opening[file.url] = taken
                 continue
             try:
                 host = reach_for(file.url)[0].host
@@ -147,6 +161,25 @@ class Prefetcher:
             if not future.cancel():
                 future.add_done_callback(_close)
         self._opening.clear()
+
+
+_BEFORE: ContextVar[Prefetcher | None] = ContextVar("_BEFORE", default=None)
+
+
+@contextmanager
+def opening_ahead() -> Iterator[Prefetcher]:
+    """Yield what opens files before a scan in this thread begins, which takes them over."""
+    with Prefetcher(()) as ahead:
+        token = _BEFORE.set(ahead)
+        try:
+            yield ahead
+        finally:
+            _BEFORE.reset(token)
+
+
+def prefetching(files: Iterable[SourceFile]) -> Prefetcher:
+    """Return what opens the files of a scan."""
+    return Prefetcher(files, _BEFORE.get())
 
 
 def _close(future: Future[OpenedSource]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 import zarr
@@ -23,6 +24,7 @@ from builds.support import (
 )
 from icevirt import errors
 from icevirt.api.dataset import stored_tail, update_change
+from icevirt.api.dataset.left_out import exclude
 from icevirt.api.dataset.target import Target
 from icevirt.api.upkeep import fold as folding
 from icevirt.api.upkeep.fold import fold
@@ -461,7 +463,7 @@ def test_a_write_that_fails_leaves_the_dataset_as_it_was(days, repo, monkeypatch
     assert icevirt.append(days[:4], repo).already_built
 
 
-@pytest.mark.parametrize("leave_out", ["undo", "withdraw"])
+@pytest.mark.parametrize("leave_out", ["undo", "withdraw", "exclude"])
 def test_an_append_hears_of_files_that_are_taken_out_while_it_looks(
     leave_out, days, repo, monkeypatch
 ):
@@ -471,6 +473,9 @@ def test_an_append_hears_of_files_that_are_taken_out_while_it_looks(
     look, left = Target.look, [lambda: icevirt.undo(repo, exclude=True)]
     if leave_out == "withdraw":
         left = [lambda: icevirt.withdraw(days[2], repo, authorize=str(Path(days[0]).parent))]
+    if leave_out == "exclude":
+        late, about = Path(days[4]).as_uri(), {"why": "excluded", "branch": None, "group": None}
+        left = [lambda: exclude(LocalStorage(repo), [late], **about)]
 
     def look_late(*args, **kwargs):
         time.sleep(0.2)  # whatever else is looked at was seen before
@@ -479,9 +484,12 @@ def test_an_append_hears_of_files_that_are_taken_out_while_it_looks(
         return look(*args, **kwargs)
 
     monkeypatch.setattr(Target, "look", look_late)
-    report = icevirt.append(days[2:4], repo)
+    report = icevirt.append(days[3:5] if leave_out == "exclude" else days[2:4], repo)
     assert (report.files_appended, report.files_excluded) == (1, 1)
-    assert opened(repo).sizes["time"] == 12
+    assert opened(repo).sizes["time"] == (16 if leave_out == "exclude" else 12)
+    if leave_out == "exclude":  # and leaves no trace
+        parts = Path(repo, "icevirt/catalog/files").iterdir()
+        assert late not in str([pq.read_table(part).to_pylist() for part in parts])
 
 
 def test_undone_appends_are_appended_again(days, repo):

@@ -1,6 +1,7 @@
 """Files on servers are opened before their turn; each error stays with its file."""
 
 import time
+from collections import Counter
 
 import h5py
 import numpy as np
@@ -10,7 +11,7 @@ from icevirt.archive.sources import SourceFile
 from icevirt.errors import NotFoundError
 from icevirt.objects.opening import open_source
 from icevirt.scan.contract import ScannerOptions
-from icevirt.tasks.scan_file import AHEAD, Prefetcher, attempt
+from icevirt.tasks.scan_file import AHEAD, Prefetcher, attempt, opening_ahead, prefetching
 
 
 @pytest.fixture
@@ -49,12 +50,15 @@ def test_all_files_are_scanned_and_the_missing_one_is_reported(far, http_server)
                 listed.append(source.file)
         except NotFoundError:
             listed.append(SourceFile(url=url, size=1))
-    with Prefetcher(listed) as ahead:
+    with opening_ahead() as before, prefetching(listed) as ahead:
+        before.begin(listed[:5])  # which the scan takes over
         outcomes = [attempt(file, ScannerOptions(), ahead.open) for file in listed]
     shapes = [outcome.scanned and outcome.scanned.array("d").shape for outcome in outcomes]
     assert shapes == [None if number == 3 else (number,) for number in range(20)]
     assert isinstance(outcomes[3].error, NotFoundError)
     assert [outcome.requests for outcome in outcomes] == [number != 3 for number in range(20)]
+    times = Counter(request.target for request in http_server.rules.requests)
+    assert set(times.values()) == {2}  # when it was listed, and once more
 
 
 def test_local_files_are_opened_when_it_is_their_turn(tmp_path):

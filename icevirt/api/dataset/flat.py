@@ -107,6 +107,7 @@ def flat_append(
     clock: Clock,
     tail: TailState | None = None,
     scanned_before: bool = False,
+    scanned: Callable[[], None] = lambda: None,
     about_to_commit: Callable[[], None] = lambda: None,
 ) -> BuildReport | NotFlat:
     """Append files that a dataset does not hold, if they only make it longer.
@@ -119,6 +120,7 @@ def flat_append(
         clock: Times the phases.
         tail: What the last build recorded of its end, where it was read already.
         scanned_before: Whether the request's catalog describes the files.
+        scanned: Is called behind the scan, before anything is written.
         about_to_commit: Is called before the last requests, which do not take long.
 
     Returns:
@@ -129,19 +131,19 @@ def flat_append(
         SourcesChangedError: New files changed since their scan.
         IcevirtError: As for `icevirt.build`.
     """
-    scanned = 0
+    count = 0
     try:
         with _begin(request, new, target, clock, tail, scanned_before=scanned_before) as job:
             try:
-                return _append(job, about_to_commit)
+                return _append(job, scanned, about_to_commit)
             except OtherwiseError:
                 _keep_scan(job)  # for the plan of all files
                 _await_all(job.kept.values())
-                scanned = len(new) if job.kept and not scanned_before else 0
+                count = len(new) if job.kept and not scanned_before else 0
                 raise
     except OtherwiseError as error:
         tell("append-not-flat", why=str(error))
-        return NotFlat(str(error), scanned)
+        return NotFlat(str(error), count)
 
 
 @contextmanager
@@ -211,7 +213,9 @@ def _read_tip(target: Target, assets: Assets, state: TailState, reads: ManifestR
     return tip
 
 
-def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
+def _append(
+    job: Appending, scanned: Callable[[], None], about_to_commit: Callable[[], None]
+) -> BuildReport:
     """Scan, plan, write and commit.
 
     What does not depend on the plan is written while this process plans.
@@ -223,6 +227,7 @@ def _append(job: Appending, about_to_commit: Callable[[], None]) -> BuildReport:
     with clock.phase("scan"):
         scan = scan_of(job)
         closed = scan_ends(scan, most=FEW)
+        scanned()
         _keep_scan(job)
     with clock.phase("plan"):
         nodes, group = job.tip.below(job.target.group), job.target.group

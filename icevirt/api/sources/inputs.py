@@ -11,7 +11,7 @@ import hashlib
 import os
 import pickle
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, fields
 from itertools import batched, groupby
@@ -51,6 +51,21 @@ type Source = str | os.PathLike[str] | Mapping[str, Any]
 """A path or URL; or an item of STAC, a granule of CMR, as their clients return them."""
 
 type Sources = Source | ArrowStream | Iterable[Source | ArrowStream]
+
+
+class LateSources(Iterable[Source]):
+    """Files that are named while the repository is read already, as a batch of Spark's.
+
+    Args:
+        name: Returns their paths and URLs, and of all of them what a listing said; nothing of any
+            where they have to be looked at.
+    """
+
+    def __init__(self, name: Callable[[], tuple[list[str], Sequence[SourceFile]]]) -> None:
+        self.name = name
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self.name()[0])
 
 
 class Inputs:
@@ -107,6 +122,11 @@ class Inputs:
     def begin(self, pool: Executor) -> None:
         """Begin the first listing, beside whatever else is done; `files` waits for it."""
         self._begun = pool.submit(carrying(lambda: SourceFiles(self._list(()))))
+
+    def expect(self, files: Sequence[SourceFile]) -> None:
+        """Take the first listing from what is known of the files."""
+        self._begun = Future()
+        self._begun.set_result(SourceFiles(files))
 
     def folders(self) -> tuple[str, ...]:
         """Return the directories of the files that were listed last, as URLs; none before.
@@ -172,13 +192,21 @@ def _check(source: Any, asset: str | None) -> Iterator[tuple[str, Row | SourceFi
     empty = True
     for each in rows:
         empty = False
-        yield name, _complete(each, name) or each
+        yield name, as_listed(each, name) or each
     if empty:
         raise InvalidInputError("a list of sources is empty", do="Check it.", list=name)
 
 
-def _complete(row: Row, name: str) -> SourceFile | None:
-    """Return the file, if it is elsewhere and the row says all that a listing would."""
+def as_listed(row: Row, name: str) -> SourceFile | None:
+    """Return the file, if it is elsewhere and the row says all that a listing would.
+
+    Args:
+        row: Of a list of files.
+        name: Of the list.
+
+    Raises:
+        InvalidInputError: Its URL is not the plain URL of an object.
+    """
     is_known = row.size is not None and (row.etag or row.last_modified)
     if not is_known or not _is_remote(row.url):
         return None

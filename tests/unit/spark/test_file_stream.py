@@ -1,24 +1,32 @@
 """Offsets tell which shares of a listing changed; names of Spark become paths that Python opens."""
 
+import copy
 import os
-import pickle
+from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
-from pyspark import cloudpickle
 
 from icevirt.archive.sources import SourceFile
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError, NotFoundError
-from icevirt.spark.data_source import SHARES, as_offset, differing, list_files, share_of, sums_of
-from icevirt.spark.foreach_batch import exact_url, foreach_batch, source_of
+from icevirt.spark.file_stream import (
+    SHARES,
+    FileNames,
+    FileNamesReader,
+    Listing,
+    differing,
+    list_files,
+    share_of,
+)
+from icevirt.spark.foreach_batch import _LISTED, exact_url, files_of, foreach_batch, source_of
 
 FILES = [SourceFile(url=f"s3://b/{at}.nc", size=at, etag=str(at)) for at in range(2000)]
-NOTHING = as_offset([0] * SHARES)
+NOTHING = Listing().offset
 
 
 def offset(files):
-    return as_offset(sums_of(files))
+    return Listing(files).offset
 
 
 def test_a_new_file_changes_its_share_alone_and_order_none():
@@ -44,31 +52,46 @@ def test_an_offset_of_another_source_is_refused(odd):
         differing(odd, NOTHING)
 
 
-def named(reader, start, end):
-    partitions = reader.partitions(start, end)
-    return {os.path.basename(row[0]) for each in partitions for row in reader.read(each)}
+def names(rows):
+    return [os.path.basename(row[0]) for row in rows]
 
 
 def test_a_query_that_ends_repeats_its_last_batch_and_names_what_came_since(tmp_path):
     """After a kill, by one call: files that come later still are for the next one."""
-    pytest.importorskip("pyspark.sql.datasource")  # Spark 4.0
-    from icevirt.spark.data_source import FileNamesReader
-
     (tmp_path / "a.nc").write_bytes(b"a")
     killed = FileNamesReader({"path": str(tmp_path)})
-    start, journaled = killed.initialOffset(), killed.latestOffset()
+    start = killed.initialOffset()
+    rows, journaled = killed.read(start)
+    assert names(rows) == ["a.nc"]
     (tmp_path / "b.nc").write_bytes(b"b")
-    reader = FileNamesReader({"path": str(tmp_path)})
-    reader.prepareForTriggerAvailableNow()
+    source = FileNames({"path": str(tmp_path)})
+    reader = source.streamReader(None)
+    reader.simple_reader.prepareForTriggerAvailableNow()
     (tmp_path / "c.nc").write_bytes(b"c")
-    again = named(reader, start, journaled)
+    again = names(reader.getCache(start, journaled))
     assert "a.nc" in again
-    end = reader.latestOffset(journaled, None)
-    new = named(reader, journaled, end)
+    new, end = reader.simple_reader.read(journaled)
+    new = names(new)
     assert "b.nc" in new
-    assert "c.nc" not in again | new
-    assert reader.latestOffset(end, None) == end
-    assert pickle.loads(cloudpickle.dumps(reader)).__dict__ == {}  # executors get no listing
+    assert "c.nc" not in again + new
+    assert reader.simple_reader.read(end)[1] == end
+
+
+def test_a_query_that_goes_on_names_what_its_last_batch_did_not_have(tmp_path):
+    """Not what it named before of the same share; a file that was written again counts as new."""
+    for number in range(600):
+        (tmp_path / f"{number}.nc").write_bytes(b"a")
+    reader = FileNamesReader({"path": str(tmp_path)})
+    _, end = reader.read(reader.initialOffset())
+    (tmp_path / "600.nc").write_bytes(b"a")
+    (tmp_path / "7.nc").write_bytes(b"ab")
+    rows, last = reader.read(end)
+    copied = copy.copy(rows)
+    assert names(rows) == names(copied) == ["7.nc", "600.nc"]
+    os.remove(tmp_path / "9.nc")
+    rows, after = reader.read(last)
+    assert (names(rows), after == last) == ([], False)
+    assert len(names(reader.read(end)[0])) > 2  # of all shares that changed
 
 
 def test_a_prefix_without_files_has_none_yet(tmp_path):
@@ -143,6 +166,20 @@ class Batch:
 
     def collect(self):
         return self._rows
+
+
+def test_rows_of_icevirt_files_say_what_was_listed_and_others_are_names():
+    """To whole seconds, as a file says when it is opened. Of local files only the name counts."""
+    moment = datetime(2024, 10, 27, 2, 30, 0, 999, fold=1)  # noqa: DTZ001  # as Spark has it
+    listed = Batch()
+    listed.dtypes = tuple(_LISTED.items())
+    listed._rows = [("s3://b/k*.nc", 5, '"e"', moment), ("s3://b/a.nc", 6, "", moment)]
+    seconds = int(moment.timestamp())
+    file = SourceFile(url="s3://b/k*.nc", size=5, etag='"e"', last_modified=seconds * 10**9)
+    assert files_of(listed) == {"s3://b/a.nc": None, "s3://b/k%2A.nc": file}
+    listed._rows = [("/a.nc", 5, "", moment), ("file:/b.nc", 5, '"e"', moment)]
+    assert [*files_of(listed).values()] == [None, None]
+    assert files_of(Batch("s3://b/k.nc")) == {"s3://b/k.nc": None}
 
 
 def test_a_first_batch_without_rows_ends_no_query(tmp_path):

@@ -71,6 +71,12 @@ def by_netcdf4(path, *, attributes=True):
     return read
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Samples, which the suite leaves as they are: each is written once."""
+    return tmp_path_factory.mktemp("samples")
+
+
 class TestNetCDF3(ScannerConformance):
     """Three formats of the classic model."""
 
@@ -79,9 +85,10 @@ class TestNetCDF3(ScannerConformance):
         return NetCDF3Scanner()
 
     @pytest.fixture(params=["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"])
-    def sample(self, request, tmp_path):
-        path = tmp_path / "a.nc"
-        write(path, request.param)
+    def sample(self, request, folder):
+        path = folder / f"{request.param}.nc"
+        if not path.exists():
+            write(path, request.param)
         return Sample(path=path, expected=by_netcdf4(path))
 
 
@@ -95,11 +102,15 @@ class TestHdf5(ScannerConformance):
         return Hdf5Scanner()
 
     @pytest.fixture(params=["netcdf4", "earliest", "latest"])
-    def sample(self, request, tmp_path):
-        path = tmp_path / "a.nc"
+    def sample(self, request, folder):
+        path = folder / f"{request.param}.nc"
+        is_there = path.exists()
         if request.param == "netcdf4":
-            write(path)
+            if not is_there:
+                write(path)
             return Sample(path=path, expected=by_netcdf4(path))
+        if is_there:
+            return Sample(path=path, expected=lambda: self.by_h5py(path))
         with h5py.File(path, "w", libver=request.param) as file:
             file.create_dataset("in/v", data=np.arange(100).reshape(10, 10), chunks=(3, 3))
             file.create_dataset("z", data=np.arange(30, dtype=">i2"), chunks=(7,), compression=4)
@@ -123,11 +134,13 @@ class TestKerchunk(ScannerConformance):
         return KerchunkScanner()
 
     @pytest.fixture(params=[0, 200], ids=["linked", "small ones inline"])
-    def sample(self, request, tmp_path):
-        target, path = tmp_path / "a.nc", tmp_path / "refs.json"
-        write(target, text=False)
-        held = SingleHdf5ToZarr(str(target), inline_threshold=request.param).translate()
-        path.write_text(json.dumps(held))
+    def sample(self, request, folder):
+        target, path = folder / "target.nc", folder / f"refs{request.param}.json"
+        if not target.exists():
+            write(target, text=False)
+        if not path.exists():
+            held = SingleHdf5ToZarr(str(target), inline_threshold=request.param).translate()
+            path.write_text(json.dumps(held))
         return Sample(path=path, expected=lambda: self.expected(target))
 
     @staticmethod
@@ -148,9 +161,10 @@ class TestVirtualiZarr(ScannerConformance):
         return VirtualizarrScanner("HDFParser")
 
     @pytest.fixture
-    def sample(self, tmp_path):
-        path = tmp_path / "a.nc"
-        write(path, text=False)
+    def sample(self, folder):
+        path = folder / "of_parser.nc"
+        if not path.exists():
+            write(path, text=False)
         return Sample(
             path=path, expected=by_netcdf4(path, attributes=False), options=ScannerOptions()
         )

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.ci
 READABLE = {name: case for name, case in hdf5_cases.CASES.items() if not case.refused}
 
 
-def read(store):
-    """Read all arrays of a store by zarr; of a 0-d array zarr returns a scalar."""
+def read(store, group):
+    """Read all arrays of a group by zarr; of a 0-d array zarr returns a scalar."""
     found = {}
-    for name, array in zarr.open_group(store, mode="r").members(max_depth=None):
+    for name, array in zarr.open_group(store, path=group, mode="r").members(max_depth=None):
         if isinstance(array, zarr.Array):
             values = array[...]
             found[f"/{name}"] = np.asarray(
@@ -29,32 +29,38 @@ def read(store):
     return found
 
 
-@pytest.mark.parametrize("name", READABLE)
-def test_both_clients_read_what_was_scanned(name, tmp_path):
-    case, folder = READABLE[name], tmp_path / "data"
-    folder.mkdir()
-    case.write(folder / "odd.h5")
-    scanned = scan_file(folder / "odd.h5", scan_options={"drop_variables": case.drop})
-    container = VirtualChunkContainer(
-        f"{tmp_path.as_uri()}/", local_filesystem_store(str(tmp_path))
-    )
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory):
+    """What was scanned of each case, and stores of both clients that have a group for each."""
+    folder = tmp_path_factory.mktemp("odd")
+    container = VirtualChunkContainer(f"{folder.as_uri()}/", local_filesystem_store(str(folder)))
     config = RepositoryConfig.default()
     config.set_virtual_chunk_container(container)
-    repo = Repository.create(tmp_path / "repo", config=config)
+    repo = Repository.create(folder / "repo", config=config)
     session = repo.writable_session("main")
-    scanned.write_to(session)
+    session.add_group("/", b'{"zarr_format": 3, "node_type": "group"}')
+    scans = {}
+    for name, case in READABLE.items():
+        (folder / name).mkdir()
+        case.write(folder / name / "odd.h5")
+        options = {"drop_variables": case.drop}
+        scans[name] = scan_file(folder / name / "odd.h5", scan_options=options)
+        scans[name].write_to(session, name)
     session.commit("odd")
-
-    # held against h5py in test_hdf5_values
-    wanted = {array.path: materialise(array) for array in scanned.arrays}
     mine = Repository.open(
-        tmp_path / "repo", authorize_virtual_chunk_access={container.url_prefix: None}
+        folder / "repo", authorize_virtual_chunk_access={container.url_prefix: None}
     )
-    for store in (
-        mine.readonly_session("main").store,
-        official(str(tmp_path / "repo")).readonly_session("main").store,
-    ):
-        found = read(store)
+    clients = mine, official(str(folder / "repo"))
+    return scans, [each.readonly_session("main").store for each in clients]
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_both_clients_read_what_was_scanned(name, committed):
+    scans, stores = committed
+    # held against h5py in test_hdf5_values
+    wanted = {array.path: materialise(array) for array in scans[name].arrays}
+    for store in stores:
+        found = read(store, name)
         assert set(found) == set(wanted)
         for path, values in wanted.items():
             assert found[path].dtype == values.dtype, path

@@ -63,7 +63,10 @@ EDGES_UNTOLD = {"shuffle_only", "shuffle_only_latest", "shuffle_u1", "early_allo
 def test_odd_files_are_described_alike_from_their_bytes(name, tmp_path, monkeypatch):
     path = tmp_path / "file.nc"
     hdf5_cases.CASES[name].write(path)
-    for concat_dim in (None, "time", "phony_dim_0"):
+    known = scanned(path, drop_variables=hdf5_cases.CASES[name].drop)
+    arrays = () if isinstance(known, tuple) else known.arrays
+    own = {dimension for array in arrays for dimension in array.dimension_names}
+    for concat_dim in (None, *sorted({"time", "phony_dim_0"} & own or {"time"})):
         how = {"concat_dim": concat_dim, "drop_variables": hdf5_cases.CASES[name].drop}
         ours, theirs = scanned(path, **how), by_libhdf5(path, monkeypatch, **how)
         if isinstance(theirs, tuple) and "a chunk index that cannot be read" in theirs[1]:
@@ -151,7 +154,7 @@ def test_damaged_links_and_attributes_are_reported_or_left_to_libhdf5(
             monkeypatch.setattr(module, "check_sum", lambda block: None)
     data = path.read_bytes()
     dice, understood = random.Random(3), 0
-    for _ in range(400):
+    for _ in range(200):
         flipped = bytearray(data)
         for _ in range(1 if sealed else dice.choice([1, 30, 300])):
             flipped[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
@@ -164,7 +167,7 @@ def test_damaged_links_and_attributes_are_reported_or_left_to_libhdf5(
                 list_attributes(found, unread=())
                 understood += 1
                 assert "latest" not in form or not sealed or links == wanted
-    assert understood > 50
+    assert understood > 25
 
 
 def test_a_file_cut_short_or_still_written_is_libhdf5s_to_judge(tmp_path):

@@ -1,7 +1,8 @@
 """Filters that libhdf5 has by plugins only: referenced where zarr undoes them, stored, or refused.
 
-Each case is written, and read by h5py, in a process with hdf5plugin; it is scanned in two others,
-one that may load plugins and one that may not; and it is read here, by zarr, which has none.
+Each case is written, and read by h5py, in a process with hdf5plugin. Two processes scan it: the
+parent of that one, which may load plugins, and one that may not, which plans and reads again, too.
+It is read here, by zarr, which has none.
 """
 
 import os
@@ -22,6 +23,16 @@ from scanners.materialise import materialise
 pytestmark = pytest.mark.skipif(find_spec("hdf5plugin") is None, reason="no hdf5plugin")
 
 ROOT = Path(__file__).parents[3]
+WRITE = """
+import os, sys
+from pathlib import Path
+if not (child := os.fork()):
+    from fixtures.hdf5_plugins import write_all
+    write_all(Path(sys.argv[1]))
+    os._exit(0)
+assert not os.waitpid(child, 0)[1]
+assert "hdf5plugin" not in sys.modules
+"""
 SCAN = """
 import pickle, sys
 from pathlib import Path
@@ -44,20 +55,29 @@ WHOLE = ("zstd_skipped_once", "zstd_then_bzip2", "blosc_f8", "bzip2_both", "lz4"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def made(tmp_path_factory):
+    """The folder; what both processes found, by whether plugins were allowed; what was read."""
     folder = tmp_path_factory.mktemp("plugins")
-    run("-m", "fixtures.hdf5_plugins", str(folder))
-    return folder
+    scan = SCAN.replace("WHOLE", repr(WHOLE))
+    read = READ.replace("AGAIN", repr(AGAIN)).replace("BOX", repr(BOX))
+    read = read.replace("PLANNED", repr(PLANNED))
+    with_plugins = loaded(run("-c", WRITE + scan, str(folder), allowed=True))
+    without, reads, plans = map(loaded, run("-c", scan + read, str(folder)).splitlines())
+    return folder, {True: with_plugins, False: without}, reads, plans
+
+
+def loaded(text):
+    return pickle.loads(bytes.fromhex(text))
 
 
 @pytest.fixture(scope="module")
-def scans(folder):
-    """What both processes found, by whether plugins were allowed."""
-    code = SCAN.replace("WHOLE", repr(WHOLE))
-    return {
-        allowed: pickle.loads(bytes.fromhex(run("-c", code, str(folder), allowed=allowed)))
-        for allowed in (False, True)
-    }
+def folder(made):
+    return made[0]
+
+
+@pytest.fixture(scope="module")
+def scans(made):
+    return made[1]
 
 
 def run(*arguments, allowed=False):
@@ -124,22 +144,25 @@ def test_values_that_a_build_stores_need_no_plugin_where_zarr_has_the_filter(nam
 # -- values that are read again: stored chunks, verification ---------------------------------------
 
 READ = """
-import pickle, sys
-from pathlib import Path
-import numpy as np
-from icevirt.errors import IcevirtError
+from icevirt.errors import ScanError
 from icevirt.objects.opening import open_source
 from icevirt.scan.registry import oracle_for
 
-def attempt(path):
+def read(path):
     try:
         with open_source(path.as_uri()) as source:
             return oracle_for(source).read_values(source, "/d", BOX)
     except IcevirtError as error:
         return error
 
-folder = Path(sys.argv[1])
-print(pickle.dumps({name: attempt(folder / f"{name}.h5") for name in NAMES}).hex())
+def plan(path):
+    try:
+        return icevirt.plan([str(path)], concat_dim="phony_dim_0")
+    except ScanError as error:
+        return error.fixes[0].first, str(error)
+
+print(pickle.dumps({name: read(folder / f"{name}.h5") for name in AGAIN}).hex())
+print(pickle.dumps({name: plan(folder / f"{name}.h5") for name in PLANNED}).hex())
 """
 BOX = (slice(1, 5), slice(3, 11), slice(0, 12))
 AGAIN = (
@@ -149,8 +172,9 @@ AGAIN = (
 
 
 @pytest.mark.parametrize("name", AGAIN)
-def test_values_are_read_again_without_plugins_or_the_filter_is_named(name, folder, reads):
+def test_values_are_read_again_without_plugins_or_the_filter_is_named(name, made):
     """Never "damaged": files are sound whatever this libhdf5 lacks."""
+    folder, _, reads, _ = made
     found = reads[name]
     if isinstance(found, UnsupportedError):
         assert name in {"zstd_then_shuffle", "blosc2", "lz4", "bitshuffle_zstd"}
@@ -160,24 +184,13 @@ def test_values_are_read_again_without_plugins_or_the_filter_is_named(name, fold
     np.testing.assert_array_equal(found, np.load(folder / f"{name}.npy")[BOX])
 
 
-@pytest.fixture(scope="module")
-def reads(folder):
-    code = READ.replace("NAMES", repr(AGAIN)).replace("BOX", repr(BOX))
-    return pickle.loads(bytes.fromhex(run("-c", code, str(folder))))
+PLANNED = cases(["lz4", "blosc2"], "lz4")
 
 
-@pytest.mark.parametrize("name", cases(["lz4", "blosc2"], "lz4"))
-def test_a_build_says_how_to_allow_the_plugin(name, folder, tmp_path):
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_plan_says_how_to_allow_the_plugin(name, made):
     """With the command: all files need it, so there is nothing to repair or to leave out."""
-    code = f"""
-import icevirt
-from icevirt.errors import ScanError
-try:
-    icevirt.plan([{str(folder / name)!r} + ".h5"], concat_dim="phony_dim_0")
-except ScanError as error:
-    print(error.fixes[0].first, "|", error)
-"""
-    first, _, text = run("-c", code).partition("|")
-    assert first.strip() == "pip install hdf5plugin && export ICEVIRT_HDF5_PLUGINS=1"
+    first, text = made[3][name]
+    assert first == "pip install hdf5plugin && export ICEVIRT_HDF5_PLUGINS=1"
     assert f"{name} (filter " in text
     assert "damaged" not in text

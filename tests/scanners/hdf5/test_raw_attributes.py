@@ -99,7 +99,7 @@ VALUES = st.one_of(
 
 
 @pytest.mark.ci
-@settings(max_examples=75, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.text(st.characters(codec="ascii", exclude_characters="\0/"), min_size=1, max_size=12),
@@ -153,7 +153,7 @@ def intact(request, tmp_path_factory):
         return path, file.id.links.get_info(b"d").u
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**64).map(Random), st.booleans())
 def test_damage_is_reported_and_never_another_error(intact, random, sealed):
     path, address = intact

@@ -9,7 +9,6 @@ import pytest
 import zarr
 
 import icevirt
-from builds.support import official
 from fixtures import hdf5_cases
 from icevirt.errors import ScanError, StaleReferenceError, UnsupportedError
 from icevirt_scanners.hdf5 import representation
@@ -63,16 +62,10 @@ def test_what_does_not_fit_needs_the_budget_and_says_why(name, tmp_path):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", ALL)
-def test_icevirt_the_official_client_and_h5py_read_the_same(name, tmp_path, in_process):
+def test_a_build_is_verified_and_its_references_are_those_of_the_scan(name, tmp_path, in_process):
+    """What both clients read of each is in test_official_client."""
     path, repo = write(name, tmp_path / "in"), str(tmp_path / "repo")
-    report = icevirt.build([str(path)], repo, concat_dim=None)
-    containers = report.containers
-    session = icevirt.Repository.open(
-        repo, authorize_virtual_chunk_access=containers
-    ).readonly_session("main")
-    stores = session.store, official(repo).readonly_session("main").store
-    for store in stores:
-        np.testing.assert_array_equal(zarr.open_array(store, path="d", mode="r")[...], wanted(path))
+    containers = icevirt.build([str(path)], repo, concat_dim=None).containers
     report = icevirt.verify(
         repo, authorize_virtual_chunk_access=containers, full=True, references=True
     )
@@ -144,8 +137,8 @@ def test_a_source_that_changes_while_it_is_scanned_stops_the_scan(name, tmp_path
 
 
 @pytest.mark.ci
-def test_ten_thousand_mappings_of_one_source_are_quick_columns(tmp_path):
-    frames, size = 10_000, 8
+def test_many_mappings_of_one_source_are_columns(tmp_path):
+    frames, size = 1_000, 8
     data = np.arange(frames * size, dtype="<i4").reshape(frames, size)
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file.create_dataset("data", data=data, chunks=(1, size), compression="gzip")

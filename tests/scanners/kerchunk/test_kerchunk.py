@@ -21,7 +21,7 @@ from icevirt.objects.source_lists.listing import list_sources
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 from scanners.kerchunk.kerchunk_files import parquet, references, scan, target_in, write, zarray
-from scanners.materialise import materialise
+from scanners.materialise import Materialised, materialise
 
 # -- what kerchunk itself writes -----------------------------------------------------------------
 
@@ -42,6 +42,7 @@ def test_a_real_file_by_way_of_kerchunk_is_the_file(
 ):
     target = sample_data / name
     refs = write(tmp_path, SingleHdf5ToZarr(str(target), inline_threshold=inline).translate())
+    values = Materialised()
     for options in ({}, {"concat_dim": concat_dim}):
         scanned = scan(refs, allow_references_to=(str(target.parent),), **options)
         with xr.open_dataset(target, decode_cf=False, engine="netcdf4") as wanted:
@@ -52,7 +53,7 @@ def test_a_real_file_by_way_of_kerchunk_is_the_file(
                     if held.dtype.kind in "OSU":
                         continue  # text is distinguished in ways of their own
                     assert array.dimension_names == held.dims
-                    np.testing.assert_array_equal(materialise(array), held.values)
+                    np.testing.assert_array_equal(values(array), held.values)
                     coordinate = array.dimension_names == (concat_dim,) == (array.path[1:],)
                     assert bool(array.labels) == bool(options and coordinate)
                     follows = concat_dim in array.dimension_names

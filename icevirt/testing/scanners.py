@@ -260,11 +260,16 @@ class ScannerConformance:
 
     def test_open_files_stay_as_many(self, scanner: Scanner, sample: Sample) -> None:
         """Whether a scan succeeds or fails."""
+        with contextlib.suppress(IcevirtError):
+            sample.scan(scanner)  # of a library the first call may open what stays open
+        gc.collect()  # libraries leave files in cycles of objects
         for group in (sample.options.group, "/no such group"):
             before = _descriptors()
             for _ in range(6):  # two descriptors may be those of a library, once
                 with contextlib.suppress(IcevirtError):
                     sample.scan(scanner, group=group)
+            if _descriptors() > before + 2:
+                gc.collect()
             assert _descriptors() <= before + 2
 
     def test_damaged_files_are_errors_that_pickle_or_are_described(
@@ -355,5 +360,4 @@ def _show(array: ScannedArray) -> dict[str, Any]:
 
 
 def _descriptors() -> int:
-    gc.collect()  # libraries leave files in cycles of objects
     return len(os.listdir("/dev/fd"))

@@ -7,10 +7,7 @@ import copy
 import json
 import os
 import random
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import xarray as xr
@@ -34,9 +31,10 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage
 from icevirt.wire.repo_info import file
+from long_forms import IS_LONG
 from repo.v1.clients import NAMES, in_memory, unpacked
 
-SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "3"))
+SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "1"))
 SOUND = json.loads(document())
 BYTES = SOUND["codecs"]
 GONE = object()
@@ -213,20 +211,14 @@ def test_verify_and_virtualizarr_refuse_metadata_that_cannot_be_used(storage):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", ["info", "check"])
-def test_a_command_says_what_is_wrong_on_one_line(storage, tmp_path, name):
+def test_a_command_says_what_is_wrong_on_one_line(storage, tmp_path, name, run):
     disk = LocalStorage(tmp_path / "repo")
     with_metadata(storage, "/v", UNUSABLE["nested without end"])
     restored(disk, kept(storage))
-    done = subprocess.run(
-        [Path(sys.executable).with_name("icevirt"), name, str(tmp_path / "repo")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 1
-    assert "levels deep" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    status, out, err = run(name, tmp_path / "repo")
+    assert status == 1
+    assert "levels deep" in out + err
+    assert "Traceback" not in err
 
 
 # -- the configuration -----------------------------------------------------------------------------
@@ -283,7 +275,7 @@ def config_of(repository):
 @pytest.mark.parametrize("place", PLACES, ids=".".join)
 def test_a_configuration_that_cannot_be_used_harms_nobody(repository, storage, place):
     uses = {name: USES[name] for name in ("settings", "the store", "check", "commit")}
-    for value in ODD:
+    for value in ODD if IS_LONG else ODD[PLACES.index(place) % 2 :: 2]:
         restored(storage, repository[1])
         with_config(storage, changed_at(config_of(repository), place, value))
         used(storage, uses)
@@ -374,7 +366,7 @@ def test_random_damage_harms_nobody(repository, storage, what, record_property):
 # -- V1 --------------------------------------------------------------------------------------------
 
 CONFIGS = {
-    "nested without end": b"a: " + b"[" * 5000,
+    "nested without end": b"a: " + b"[" * 1000,
     "within itself": b"a: &a [*a]",
     "a number of 5,000 digits": b"a: " + b"9" * 5000,
     "a date that is none": b"a: !!timestamp 2001-99-99",

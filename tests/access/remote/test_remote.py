@@ -303,20 +303,26 @@ def test_the_refusal_holds_what_to_pass(archive, tmp_path):
     assert entry in archive.authorize
 
 
-def test_a_forked_child_reads_too(archive, tmp_path):
-    remote = archive.refer(tmp_path)
-    if archive.prefix.startswith("memory"):
-        pytest.skip("the file system is in the memory of one process")
-    np.testing.assert_array_equal(remote.array()[:], VALUES)  # opens connections and stores
+@pytest.mark.servers
+def test_a_forked_child_reads_too(http_archive, s3_archive, gcs_archive, azure_archive, tmp_path):
+    """Of every kind of server, in one process."""
+    remotes = []
+    for number, archive in enumerate((http_archive, s3_archive, gcs_archive, azure_archive)):
+        archive.put("a.bin", VALUES.tobytes())
+        remotes.append(archive.refer(tmp_path / f"{number}"))
+        np.testing.assert_array_equal(remotes[-1].array()[:], VALUES)
     script = f"""
 import os, pickle, sys
 sys.path[:0] = {sys.path!r}
-remote = pickle.loads(bytes.fromhex({pickle.dumps(remote).hex()!r}))
-remote.array()[:]
-child = os.fork()
-if child == 0:
-    os._exit(0 if int(remote.array()[:].sum()) == {int(VALUES.sum())} else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+remotes = pickle.loads(bytes.fromhex({pickle.dumps(remotes).hex()!r}))
+for remote in remotes:
+    remote.array()[:]  # opens connections and stores
+for number, remote in enumerate(remotes):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if int(remote.array()[:].sum()) == {int(VALUES.sum())} else 1)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"remote {{number}}")
 """
     ran = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],

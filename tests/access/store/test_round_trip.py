@@ -84,7 +84,7 @@ def test_an_array_is_written_committed_and_read_back(data, threshold, pipeline):
 
 
 @pytest.mark.ci
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_the_official_client_wrote_is_read(data):
     with tempfile.TemporaryDirectory() as folder, zarr.config.set(MANY):
@@ -114,26 +114,44 @@ def test_no_dtype_of_zarr_is_left_out():
     )
 
 
+def named(dtype, number):
+    return f"{[*DTYPES].index(dtype)}-{number}"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """Stores that hold hardly more than fill values: zarr's own; by writer, what each client reads."""
+    plain, written = zarr.storage.MemoryStore(), {}
+    roots = {writer: tmp_path_factory.mktemp(writer) for writer in CLIENTS}
+    for writer, client in CLIENTS.items():
+        storage = client.local_filesystem_storage(str(roots[writer]))
+        written[writer] = client.Repository.create(storage).writable_session("main")
+        zarr.create_group(written[writer].store)
+    for name, (dtype, fills) in DTYPES.items():
+        for store in (plain, *(each.store for each in written.values())):
+            for number, fill in enumerate(fills):
+                how = {"shape": (3,), "chunks": (2,), "dtype": dtype, "fill_value": fill}
+                array = zarr.create_array(store, name=named(name, number), **how)
+                array[:1] = np.full(1, fills[0], array.dtype)
+    for session in written.values():
+        session.commit("nothing but fill values")
+    return plain, {
+        writer: [opened(c, root).readonly_session("main").store for c in CLIENTS.values()]
+        for writer, root in roots.items()
+    }
+
+
 @pytest.mark.ci
-@pytest.mark.parametrize("writer", CLIENTS.values(), ids=CLIENTS.keys())
-@pytest.mark.parametrize(("dtype", "fills"), DTYPES.values(), ids=DTYPES.keys())
-def test_fill_values_are_read_as_from_zarrs_own_store_bit_by_bit(tmp_path, writer, dtype, fills):
-    session = writer.Repository.create(
-        writer.local_filesystem_storage(str(tmp_path))
-    ).writable_session("main")
-    plain = zarr.storage.MemoryStore()
-    for store in (session.store, plain):
-        for number, fill in enumerate(fills):
-            array = zarr.create_array(
-                store, name=str(number), shape=(3,), chunks=(2,), dtype=dtype, fill_value=fill
-            )
-            array[:1] = np.full(1, fills[0], array.dtype)
-    session.commit("nothing but fill values")
-    for number in range(len(fills)):
-        expected = values(plain, str(number))[:]
-        for found in read(tmp_path, str(number)):
+@pytest.mark.parametrize("writer", CLIENTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fill_values_are_read_as_from_zarrs_own_store_bit_by_bit(writer, dtype, filled):
+    plain, stores = filled
+    for number in range(len(DTYPES[dtype][1])):
+        expected = values(plain, named(dtype, number))[:]
+        for store in stores[writer]:
+            found = values(store, named(dtype, number))[:]
             assert found.dtype == expected.dtype
-            assert bits(found[:]) == bits(expected)
+            assert bits(found) == bits(expected)
 
 
 def bits(array):
@@ -150,7 +168,7 @@ STEPS = st.tuples(
 
 
 @pytest.mark.ci
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=1, max_size=3), seed=st.integers(0, 2**32 - 1))
 def test_chunks_of_every_place_lie_in_one_array(steps, seed):
     """Each step is a commit by either client, which moves some of six chunks elsewhere."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from icevirt.access.xarray.backend import IcevirtBackendEntrypoint
 from icevirt.access.xarray.era_arrays import EraSteps
 from icevirt.errors import CombineError, FormatError, InvalidInputError, NodeNotFoundError
 from icevirt.repo.repository import Repository
+from long_forms import crossed
 
 pytestmark = pytest.mark.ci
 
@@ -139,11 +141,13 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS.keys())
-@pytest.mark.parametrize("missing", [None, 0, 1])
-def test_dtypes_and_missing_variables_are_those_of_xarray(tmp_path, kinds, missing):
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [*product(KINDS, [None]), *crossed(KINDS, [0, 1])],
+)
+def test_dtypes_and_missing_variables_are_those_of_xarray(tmp_path, name, missing):
     eras = []
-    for kind, coords in zip(kinds, (ONE, OTHER), strict=True):
+    for kind, coords in zip(KINDS[name], (ONE, OTHER), strict=True):
         shape = (len(coords["t"]), 3)
         values = np.arange(6 if coords is ONE else 9).reshape(shape).astype("i8").astype(kind)
         eras.append(xr.Dataset({"a": (("t", "x"), values), "b": ("t", values[:, 0])}, coords))
@@ -200,7 +204,7 @@ def interleaved(tmp_path_factory):
     parts = [whole.isel(t=[0, 1, 5, 6]), whole.isel(t=[2, 3, 4, 11]), whole.isel(t=[7, 8, 9, 10])]
     parts[1] = parts[1].drop_vars("b")
     root = written(tmp_path_factory.mktemp("eras") / "repo", *parts, contiguous=False)
-    return root, opened(root).load()
+    return root, opened(root).load(), opened(root)
 
 
 END = st.none() | st.integers(-13, 13)
@@ -220,20 +224,20 @@ SHORT = st.one_of(
 @settings(max_examples=15)
 @given(name=st.sampled_from(["a", "b", "text"]), along=INDEX, across=SHORT)
 def test_what_is_indexed_is_read_as_from_memory(interleaved, name, along, across):
-    root, expected = interleaved
+    _, expected, lazy = interleaved
     key = {"t": along, "x": across} if name != "text" else {"t": along}
-    xr.testing.assert_identical(opened(root)[name].isel(key).load(), expected[name].isel(key))
+    xr.testing.assert_identical(lazy[name].isel(key).load(), expected[name].isel(key))
 
 
 @settings(max_examples=10)
 @given(points=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 2)), min_size=1, max_size=8))
 def test_points_are_read_as_from_memory(interleaved, points):
-    root, expected = interleaved
+    _, expected, lazy = interleaved
     key = {
         name: xr.DataArray([point[axis] for point in points], dims="p")
         for axis, name in enumerate(("t", "x"))
     }
-    xr.testing.assert_identical(opened(root)["b"].isel(key).load(), expected["b"].isel(key))
+    xr.testing.assert_identical(lazy["b"].isel(key).load(), expected["b"].isel(key))
 
 
 def test_nothing_is_read_of_eras_that_were_not_asked_for(interleaved, monkeypatch):
@@ -254,12 +258,12 @@ def test_nothing_is_read_of_eras_that_were_not_asked_for(interleaved, monkeypatc
 
 
 def test_it_can_be_sent_to_other_processes(interleaved):
-    root, expected = interleaved
+    root, expected, _ = interleaved
     xr.testing.assert_identical(pickle.loads(pickle.dumps(opened(root))).load(), expected)
 
 
 def test_it_is_read_by_dask_in_chunks_that_end_with_an_era(interleaved):
-    root, expected = interleaved
+    root, expected, _ = interleaved
     lazy = opened(root, chunks={})
     assert lazy["a"].chunks == ((2, 2, 1, 2, 2, 2, 1), (3,))
     xr.testing.assert_identical(lazy.compute(scheduler="threads"), expected)
@@ -271,7 +275,7 @@ def test_chunks_of_one_length_are_reported_as_one_number(tmp_path):
 
 
 def test_it_is_read_asynchronously(interleaved):
-    root, expected = interleaved
+    root, expected, _ = interleaved
     loaded = asyncio.run(opened(root)[["a", "b"]].load_async())
     xr.testing.assert_identical(loaded, expected[["a", "b"]])
 

@@ -3,6 +3,9 @@
 The engine shows what was written; official readers mask the same values and can append.
 """
 
+import shutil
+from functools import cache
+
 import icechunk.xarray
 import netCDF4
 import numpy as np
@@ -67,11 +70,27 @@ def archive(folder, missing, fill):
     return folder / "day0.nc"
 
 
-def built(tmp_path, name):
-    missing, fill, _ = MISSING[name]
-    source = archive(tmp_path / "archive", missing, fill)
-    icevirt.build([str(source)], str(tmp_path / "repo"), executor="in-process")
-    return source, str(tmp_path / "repo")
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Return a function that builds a case once, and returns its file and repository."""
+    folder = tmp_path_factory.mktemp("built")
+
+    @cache
+    def build(name):
+        root = folder / str([*MISSING].index(name))
+        missing, fill, _ = MISSING[name]
+        root.mkdir()
+        source = archive(root / "archive", missing, fill)
+        icevirt.build([str(source)], str(root / "repo"), executor="in-process")
+        return source, str(root / "repo")
+
+    return build
+
+
+@pytest.fixture
+def copied(built, tmp_path):
+    """Return a function that returns a copy of the repository of a case, to be written to."""
+    return lambda name: str(shutil.copytree(built(name)[1], tmp_path / "repo"))
 
 
 def masked(values, name):
@@ -99,8 +118,8 @@ def test_the_engine_shows_the_numbers_that_were_written(value, wanted, tmp_path)
 
 @pytest.mark.filterwarnings("ignore:variable .* has multiple fill values")
 @pytest.mark.parametrize("name", MISSING)
-def test_a_build_masks_alike_for_all_and_the_engine_shows_the_file(name, tmp_path):
-    source, repo = built(tmp_path, name)
+def test_a_build_masks_alike_for_all_and_the_engine_shows_the_file(name, built):
+    source, repo = built(name)
     with xr.open_dataset(source) as wanted:
         np.testing.assert_array_equal(opened(repo)["v"], wanted["v"])
         np.testing.assert_array_equal(of_official(repo)["v"], wanted["v"])
@@ -116,10 +135,10 @@ def test_a_build_masks_alike_for_all_and_the_engine_shows_the_file(name, tmp_pat
 @pytest.mark.filterwarnings("ignore:variable .* has multiple fill values")
 @pytest.mark.parametrize("name", MISSING)
 @pytest.mark.parametrize("client", ["icevirt", "icechunk", "to_zarr"])
-def test_datasets_are_appended_to_a_build(client, name, tmp_path):
+def test_datasets_are_appended_to_a_build(client, name, copied):
     if name == "infinity and a number":
         pytest.skip("xarray writes no array of which two values mean missing")
-    _, repo = built(tmp_path, name)
+    repo = copied(name)
     if client == "icechunk":
         session = official(repo).writable_session("main")
         icechunk.xarray.to_icechunk(day(1), session, append_dim="time")
@@ -138,11 +157,11 @@ def test_datasets_are_appended_to_a_build(client, name, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:variable .* has multiple fill values")
 @pytest.mark.parametrize("name", MISSING)
-def test_what_was_read_is_written_to_another_group(name, tmp_path):
+def test_what_was_read_is_written_to_another_group(name, copied):
     """xarray keeps ``missing_value`` in the encoding, from where it becomes an attribute again."""
     if name in ("NaN and a number", "infinity and a number"):
         pytest.skip("xarray writes no array of which two values mean missing")
-    _, repo = built(tmp_path, name)
+    repo = copied(name)
     session = icevirt.Repository.open(repo).writable_session("main")
     icevirt.xarray.to_icechunk(opened(repo).load(), session, group="copy")
     session.commit("copied")

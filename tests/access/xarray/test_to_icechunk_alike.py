@@ -10,6 +10,7 @@ import xarray as xr
 import icevirt
 import icevirt.xarray
 from access.xarray.compare import same_dataset
+from long_forms import crossed
 
 pytestmark = pytest.mark.ci
 
@@ -182,12 +183,9 @@ def run(client, to_icechunk, root, program, *, commit):
 @pytest.mark.parametrize(
     ("name", "commit"),
     [
-        *(pytest.param(name, False, id=name) for name in PROGRAMS),
-        *(
-            pytest.param(name, True, id=f"{name}, a commit each")
-            for name, writes in PROGRAMS.items()
-            if len(writes) > 1
-        ),
+        *((name, False) for name, writes in PROGRAMS.items() if len(writes) == 1),
+        # several writes take turns: all in one commit, or a commit each
+        *crossed([name for name, writes in PROGRAMS.items() if len(writes) > 1], [True, False]),
     ],
 )
 def test_a_program_has_the_same_outcome_under_both_clients(tmp_path, name, commit):

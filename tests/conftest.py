@@ -115,6 +115,14 @@ def in_process() -> "Iterator[Executor]":
 
 
 @pytest.fixture(scope="session")
+def stub_site(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Directory of an installed scanner of tests: children of all tests come from one fork server."""
+    from tasks.stub_scanner import install
+
+    return install(tmp_path_factory.mktemp("stub") / "site")
+
+
+@pytest.fixture(scope="session")
 def sample_data() -> Path:
     """Directory of the real files of iris-sample-data."""
     import iris_sample_data

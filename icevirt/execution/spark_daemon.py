@@ -11,7 +11,8 @@ from __future__ import annotations
 from icevirt.import_path import take_import_path
 from icevirt.tasks.forkserver import STAGES, prepare
 
-NEEDED = ("pyspark.worker", *STAGES)
+NEEDED = ("pyspark.worker", "pandas", "icevirt.execution.spark_executor", *STAGES)
+"""What workers import for every function of ours: Spark's serializers want pandas."""
 
 
 def main() -> None:

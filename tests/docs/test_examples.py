@@ -45,12 +45,7 @@ def test_every_example_is_tested():
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["time_travel.py", "spark_batch_job.py"])
-def test_an_example_on_spark_runs(name, tmp_path):
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_runs(name, tmp_path):
     output = run(name, tmp_path)
     assert [words for words in EXPECTED[name] if words not in output] == []
-
-
-def test_the_example_without_spark_runs(tmp_path):
-    output = run("build_by_hand.py", tmp_path)
-    assert [words for words in EXPECTED["build_by_hand.py"] if words not in output] == []

@@ -73,7 +73,9 @@ PROGRAM = """
         routes._FEW_READS = routes._FACTOR = -1
     settings = session._settings
     session._settings = lambda *given: settings(*given) | {
-        "spark.master": master, "spark.executor.memory": "512m"
+        "spark.master": master,
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     } | json.loads(os.environ["SETTINGS"])
     with default_executor("processes" if master == "processes" else "spark"):
         icevirt.build(

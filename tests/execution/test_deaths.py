@@ -1,6 +1,8 @@
 """Driver, workers and all of Spark die at random moments of a scan, and the catalog is the same.
 
-``ICEVIRT_SCAN_DEATHS=30`` is how often (`just deaths`); the seed of the moments is in the report.
+A worker dies first, then all of Spark; processes without Spark finish it. ``ICEVIRT_SCAN_DEATHS=30``
+is how often (`just deaths`), where what dies further is chosen by lot; the seed of the moments is in
+the report.
 """
 
 import os
@@ -22,6 +24,7 @@ from execution.processes import Driver, kill
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 DEATHS = int(os.environ.get("ICEVIRT_SCAN_DEATHS", "2"))
+FIRST = ("worker", "everything")
 FILES = 64 + 20 * DEATHS
 PART = max(8, -(-FILES // 64))  # files of a part
 SLOTS = 2
@@ -48,11 +51,11 @@ SCANNER = """
 PROGRAM = """
     import sys
     import icevirt
-    from icevirt.execution.spark_session import local_session
+    from icevirt.execution.selection import executor_of
 
-    with local_session(cores=2) as spark:
+    with executor_of(sys.argv[3]) as executor:
         icevirt.scan_files(
-            sys.argv[1], sys.argv[2], concat_dim="time",
+            sys.argv[1], sys.argv[2], concat_dim="time", executor=executor,
             scan_options={"scanner": "noting_of_tests:NotingScanner"},
         )
 """
@@ -75,14 +78,16 @@ def archive(tmp_path):
 class Scan(Driver):
     """A scan; files are noted when they are scanned."""
 
-    def __init__(self, tmp_path, archive, catalog, nap):
+    def __init__(self, tmp_path, archive, catalog, nap, executor):
         site = tmp_path / "site"
         site.mkdir(exist_ok=True)
         (site / "noting_of_tests.py").write_text(textwrap.dedent(SCANNER))
         self.noted = tmp_path / "noted"
         self.noted.touch()
         self.began_at = self.noted.stat().st_size
-        super().__init__(PROGRAM, archive, catalog, site=site, NOTED=str(self.noted), NAP=str(nap))
+        super().__init__(
+            PROGRAM, archive, catalog, executor, site=site, NOTED=str(self.noted), NAP=str(nap)
+        )
 
     @property
     def scans(self):
@@ -98,7 +103,8 @@ def disturbed(scan, dice, deaths, total):
     time.sleep(dice.uniform(0, 8) if early else 0)
     while scan.lives and deaths.total() < total:
         time.sleep(dice.uniform(0, LONGEST))
-        victim = dice.choice(["driver", "everything", "worker", "worker", "worker"])
+        any_of = ["driver", "everything", "worker", "worker", "worker"]
+        victim = FIRST[deaths.total()] if deaths.total() < len(FIRST) else dice.choice(any_of)
         workers = scan.workers()
         if victim == "worker" and workers and scan.lives:
             kill([dice.choice(workers)])
@@ -116,7 +122,7 @@ def disturbed(scan, dice, deaths, total):
 @pytest.mark.timeout(3600)
 def test_a_scan_that_dies_again_and_again_ends_as_if_nothing_had_happened(tmp_path, archive):
     whole, catalog = tmp_path / "whole", tmp_path / "catalog"
-    assert Scan(tmp_path, archive, whole, 0).end(900)[0] == 0
+    assert Scan(tmp_path, archive, whole, 0, "processes").end(900)[0] == 0
     expected = output(whole)
     assert len(expected["files"]["url"]) == FILES
     (tmp_path / "noted").unlink()
@@ -124,7 +130,8 @@ def test_a_scan_that_dies_again_and_again_ends_as_if_nothing_had_happened(tmp_pa
     seed = int(os.environ.get("ICEVIRT_SEED", secrets.randbelow(1 << 32)))
     dice, deaths, failures, runs = random.Random(seed), Counter(), 0, 0
     while True:
-        scan = Scan(tmp_path, archive, catalog, NAP)
+        executor = "spark" if deaths.total() < DEATHS else "processes"
+        scan = Scan(tmp_path, archive, catalog, NAP, executor)
         runs += 1
         disturbed(scan, dice, deaths, DEATHS)
         status, words = scan.end(900)

@@ -15,10 +15,14 @@ from icevirt.errors import RepositoryNotFoundError
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 DAYS = 12
-STEPS = {
-    "processes": [(signal.SIGTERM, "scanning"), (signal.SIGINT, "committing")],
-    "local[2,3]": [(signal.SIGTERM, "writing")],
-}
+SPARK, PROCESSES = "local[2,3]", "processes"
+STEPS = (
+    (PROCESSES, signal.SIGTERM, "scanning"),
+    (SPARK, signal.SIGTERM, "writing"),
+    (PROCESSES, signal.SIGINT, "committing"),
+)
+"""What ends a build, wherever it runs; the next goes on with what it left."""
+
 GONE = 20  # seconds in which every process is, however busy the machine
 
 
@@ -40,19 +44,13 @@ def assert_gone(run):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    ("where", "steps"),
-    [pytest.param(*each, marks=[pytest.mark.spark] * ("[" in each[0])) for each in STEPS.items()],
-    ids=STEPS.keys(),
-)
-def test_a_build_that_signals_end_leaves_no_process_and_is_finished_by_the_next(
-    where, steps, tmp_path
-):
+@pytest.mark.spark
+def test_a_build_that_signals_end_leaves_no_process_and_is_finished_by_the_next(tmp_path):
     """As a terminal and batch systems do it: all processes of the session get the signal."""
     site, repo = tmp_path / "site", tmp_path / "repo"
     site.mkdir()
     days = write_days(tmp_path / "in", DAYS)
-    for number, moment in steps:
+    for where, number, moment in STEPS:
         run = Run(site, days, repo, where, "direct")
         until(run, moment)
         os.killpg(run.pid, number)
@@ -60,7 +58,7 @@ def test_a_build_that_signals_end_leaves_no_process_and_is_finished_by_the_next(
         status, words = run.end()
         assert status in {-number, 1}, words
         assert_nothing_is_half_committed(repo, days)
-    run = Run(site, days, repo, where, "direct")
+    run = Run(site, days, repo, PROCESSES, "direct")
     status, words = run.end()
     assert status == 0, words
     assert run.noted("scans") == []  # the catalog was whole

@@ -1,49 +1,13 @@
-"""What Spark puts on disk of tasks, which carry credentials, is for its owner alone."""
+"""What Spark puts on disk of tasks is for its owner alone; `test_session.py` looks at it."""
 
 import os
 import stat
-import subprocess
-import sys
 
 import pytest
 
 from icevirt.execution import spark_session
 
 pytestmark = pytest.mark.ci
-
-# a session of its own: another test may have started the JVM of this process
-# Spark keeps tasks of a few bytes in memory
-JOB = """
-import os, stat
-from pathlib import Path
-import icevirt
-from icevirt.objects.source_access import SourceAccess
-from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.execution.spark_session import local_session
-
-keys = icevirt.s3_credentials(access_key_id="a", secret_access_key="b" * (1 << 21))
-session = local_session(cores=1)
-access = SourceAccess.of({"s3://bucket/": keys})
-assert SparkExecutor(session).run(len, [[access], [access]]) == [1, 1]
-(private,) = Path("TOP").iterdir()
-files = [path for path in private.rglob("*") if path.is_file()]
-print(oct(stat.S_IMODE(private.stat().st_mode)), len(files) > 0)
-session.stop()
-"""
-
-
-def test_the_files_of_a_job_lie_where_only_their_owner_may_look(tmp_path):
-    top = tmp_path / "scratch"
-    done = subprocess.run(
-        [sys.executable, "-c", JOB.replace("TOP", str(top))],
-        env={**os.environ, "SPARK_LOCAL_DIRS": str(top)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.stdout.split() == ["0o700", "True"], done.stderr
-    assert list(top.iterdir()) == []
 
 
 @pytest.fixture

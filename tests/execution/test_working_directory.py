@@ -4,14 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import xarray as xr
 
 from builds.support import write_days
-from execution.planting import plant
+from execution.planting import PLANTED, PLANTING, place_in, plant
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
@@ -21,10 +20,7 @@ ICEVIRT = Path(sys.executable).parent / "icevirt"
 @pytest.fixture
 def place(tmp_path):
     """A directory to work in, with an archive, and one for marks."""
-    (tmp_path / "top" / "work").mkdir(parents=True)
-    (tmp_path / "marks").mkdir()
-    write_days(tmp_path / "top" / "work", 3)
-    return tmp_path / "top" / "work", tmp_path / "marks"
+    return place_in(tmp_path)
 
 
 def environment(**variables):
@@ -59,51 +55,31 @@ def test_no_command_runs_what_lies_in_the_working_directory(place):
         assert sorted(os.listdir(marks)) == [], words
 
 
-PROGRAM = """
-import contextlib, os, pathlib, runpy, sys
-from importlib.machinery import PathFinder
-import icevirt
-
-PLANTING, MARKS, WHERE = sys.argv[1:4]
-runpy.run_path(PLANTING)["plant"](pathlib.Path.cwd(), MARKS)
-
-class OfDriver(PathFinder):
-    # what the driver itself imports is Python's doing; its sys.path stays as it is
-    def find_spec(name, path=None, target=None):
-        there = [each for each in sys.path if each and each != os.getcwd()]
-        return PathFinder.find_spec(name, there if path is None else path, target)
-
-sys.meta_path[sys.meta_path.index(PathFinder)] = OfDriver
-assert "" in sys.path or os.getcwd() in sys.path
-from icevirt.execution.spark_session import local_session
+PROGRAM = (
+    PLANTED
+    + """
 from icevirt.execution.local_executors import ProcessExecutor
 
-with contextlib.ExitStack() as held:
-    if WHERE == "spark":
-        session = local_session(cores=1)
-        held.callback(session.stop)
-    else:
-        session = held.enter_context(ProcessExecutor(1))
-    icevirt.build("*.nc", "repo", concat_dim="time", commit_options={"verify": 5}, executor=session)
+with ProcessExecutor(1) as workers:
+    icevirt.build("*.nc", "repo", concat_dim="time", commit_options={"verify": 5}, executor=workers)
 names = sorted(name for name in os.listdir() if name.endswith(".nc"))
 icevirt.scan_file(names[0], scan_options={"file_timeout": 60})
 """
+)
 
 
-def run_program(place, how, where, tmp_path, **variables):
+def run_program(place, how, tmp_path, **variables):
     """Run the program in a directory that is clean when it starts; return the marks."""
     work, marks = place
-    program = textwrap.dedent(PROGRAM)
     home = tmp_path / "code"
     home.mkdir()
-    (home / "program.py").write_text(program)
+    (home / "program.py").write_text(PROGRAM)
     started = {
-        "-c": ["-c", program],
+        "-c": ["-c", PROGRAM],
         "script": [str(home / "program.py")],
     }[how]
-    planting = str(Path(__file__).with_name("planting.py"))
     ran = subprocess.run(
-        [sys.executable, *started, planting, str(marks), where],
+        [sys.executable, *started, PLANTING, str(marks)],
         check=False,
         capture_output=True,
         text=True,
@@ -122,13 +98,7 @@ WAYS = {
 
 @pytest.mark.parametrize(("how", "variables"), WAYS.values(), ids=WAYS.keys())
 def test_no_worker_runs_what_lies_in_the_working_directory(place, how, variables, tmp_path):
-    assert run_program(place, how, "workers", tmp_path, **variables) == []
-
-
-@pytest.mark.spark
-def test_neither_does_spark(place, tmp_path):
-    assert run_program(place, "-c", "spark", tmp_path, PYTHONPATH=f"{os.pathsep}/nowhere") == []
-    assert not {"spark-warehouse", "artifacts", "metastore_db"} & set(os.listdir(place[0]))
+    assert run_program(place, how, tmp_path, **variables) == []
 
 
 PATHS = {

@@ -28,7 +28,6 @@ from icevirt.tasks import forkserver
 from icevirt.tasks.forkserver import Apart
 from icevirt.tasks.scan import ScanTask, run_scan
 from icevirt.tasks.scan_file import Containment
-from tasks.stub_scanner import install
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
@@ -36,12 +35,11 @@ QUICK = ScanLimits(seconds=2.0, memory=1 << 30)
 
 
 @pytest.fixture(autouse=True)
-def stub(tmp_path, monkeypatch):
+def stub(stub_site, monkeypatch):
     """Install the stub scanner, here and in children."""
-    path = install(tmp_path / "site")
-    monkeypatch.syspath_prepend(path)
+    monkeypatch.syspath_prepend(stub_site)
     registry.scanners.cache_clear()
-    yield path
+    yield stub_site
     registry.scanners.cache_clear()
 
 

@@ -18,13 +18,12 @@ from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
 from icevirt.scan.options import ScanOptions
 from icevirt.tasks.forkserver import limit_memory
-from tasks.stub_scanner import install
 
 
 @pytest.fixture(autouse=True)
-def stub(tmp_path, monkeypatch, in_process):
+def stub(stub_site, monkeypatch, in_process):
     """Install the stub scanner, and scan all files in children."""
-    monkeypatch.syspath_prepend(install(tmp_path / "site"))
+    monkeypatch.syspath_prepend(stub_site)
     registry.scanners.cache_clear()
     monkeypatch.setattr(ScanNotes, "has_died_in", lambda self, parts: True)
     yield

@@ -58,10 +58,16 @@ SHARED = """
 """
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Directory of an installed scanner that knows shares."""
+    return install(tmp_path_factory.mktemp("shared") / "site", SHARED)
+
+
 @pytest.fixture
-def stub(tmp_path, monkeypatch):
-    """Install a scanner that knows shares, and scan all files in children."""
-    monkeypatch.syspath_prepend(install(tmp_path / "site", SHARED))
+def stub(site, monkeypatch):
+    """Let it be there, and scan all files in children."""
+    monkeypatch.syspath_prepend(site)
     registry.scanners.cache_clear()
     monkeypatch.setattr(ScanNotes, "has_died_in", lambda self, parts: True)
     yield

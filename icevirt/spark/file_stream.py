@@ -243,6 +243,13 @@ def _of_driver(reader: FileNamesReader) -> DataSourceStreamReader:
     class OfDriver(Prefetching):
         """Spark's own, which knows the rows that `read` returned since the query began."""
 
+        def latestOffset(self, *asked: Any) -> dict[str, str]:  # noqa: N802 - Spark's name
+            """List the files. Spark 4.1 and before notes each look of a query that waits."""
+            end: dict[str, str] = super().latestOffset(*asked)
+            if self.cache and self.cache[-1].start == self.cache[-1].end:
+                self.cache.pop()
+            return end
+
         def getCache(  # noqa: N802 - Spark's name
             self, start: dict[str, str], end: dict[str, str]
         ) -> Iterator[Row]:

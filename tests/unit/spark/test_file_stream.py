@@ -21,6 +21,11 @@ from icevirt.spark.file_stream import (
 )
 from icevirt.spark.foreach_batch import _LISTED, exact_url, files_of, foreach_batch, source_of
 
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+except ImportError:
+    ReadAllAvailable = None
+
 FILES = [SourceFile(url=f"s3://b/{at}.nc", size=at, etag=str(at)) for at in range(2000)]
 NOTHING = Listing().offset
 
@@ -75,6 +80,10 @@ def test_a_query_that_ends_repeats_its_last_batch_and_names_what_came_since(tmp_
     assert "b.nc" in new
     assert "c.nc" not in again + new
     assert reader.simple_reader.read(end)[1] == end
+    asked = (end, ReadAllAvailable()) if ReadAllAvailable else ()  # Spark 4.1 and before say less
+    for _ in range(2):
+        assert reader.latestOffset(*asked) == end
+    assert not reader.cache  # a query that waits notes nothing
 
 
 def test_a_query_that_goes_on_names_what_its_last_batch_did_not_have(tmp_path):

@@ -19,6 +19,12 @@ CUBE = {"init": r"regex:fc_(\d+)_", "lead": r"regex:_f(\d+)_", "member": r"regex
 pytestmark = pytest.mark.usefixtures("in_process")
 
 
+@pytest.fixture(scope="module")
+def forecast(tmp_path_factory):
+    """Files of a forecast, which tests only read."""
+    return archives.forecast_like(tmp_path_factory.mktemp("forecast"))
+
+
 def shapes(plan):
     """Return the shape and dimensions of each array."""
     return {each.path: (each.schema.dimension_names, each.shape) for each in plan.arrays}
@@ -63,19 +69,18 @@ def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, 
 
 
 @pytest.mark.ci
-def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(tmp_path, repo_path):
-    files = archives.forecast_like(tmp_path)
+def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(forecast, repo_path):
     with pytest.raises(CombineError, match=r"/t2m is missing at 1 of 18 file positions") as caught:
-        icevirt.build(files, repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE})
+        icevirt.build(forecast, repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE})
     assert caught.value.facts["missing"] == ["init=20240102, lead=12, member=2"]
     report = icevirt.build(
-        files,
+        forecast,
         repo_path,
         concat_dim=list(CUBE),
         combine_options={"labels": CUBE, "missing": "reserve"},
     )
     ours = opened_by_both(repo_path, report)
-    theirs = xr.merge(list(map(labelled, files)), join="outer", compat="no_conflicts").load()
+    theirs = xr.merge(list(map(labelled, forecast)), join="outer", compat="no_conflicts").load()
     xr.testing.assert_equal(ours, theirs)
     assert np.isnan(ours.t2m.sel(init=20240102, lead=12, member=2).values).all()
     assert any("init=20240102, lead=12, member=2" in text for text in report.findings)
@@ -275,9 +280,8 @@ def test_nested_lists_say_where_files_lie(tmp_path, repo_path):
     assert "init" not in ours.coords
 
 
-def test_a_file_that_is_missing_in_nested_lists_is_a_hole(tmp_path, repo_path):
-    files = archives.forecast_like(tmp_path)
-    nest = [[files[0], None], [files[3], files[4]]]
+def test_a_file_that_is_missing_in_nested_lists_is_a_hole(forecast, repo_path):
+    nest = [[forecast[0], None], [forecast[3], forecast[4]]]
     how = {"concat_dim": ["init", "member"], "combine": "nested"}
     with pytest.raises(CombineError, match="missing at 1 of 4 file positions"):
         icevirt.build(nest, repo_path, **grouped(how))
@@ -327,11 +331,13 @@ WRONGLY_NESTED = {
 @pytest.mark.parametrize(
     ("nest", "how", "output"), WRONGLY_NESTED.values(), ids=WRONGLY_NESTED.keys()
 )
-def test_wrong_nests_are_refused(tmp_path, repo_path, nest, how, output):
-    files = archives.forecast_like(tmp_path)
+def test_wrong_nests_are_refused(forecast, repo_path, nest, how, output):
     with pytest.raises(InvalidInputError, match=output):
         icevirt.build(
-            nest(files), repo_path, concat_dim=["init", "member"], **grouped(how, combine="nested")
+            nest(forecast),
+            repo_path,
+            concat_dim=["init", "member"],
+            **grouped(how, combine="nested"),
         )
 
 

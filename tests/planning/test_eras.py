@@ -91,11 +91,17 @@ def assert_raw(repo, eras, dim):
 GOES = {"concat_dim": "t", "duplicates": "version", "missing": "reserve", "max_bad_files": 1}
 
 
-def goes(folder, scans=range(60)):
-    """Return all files, and by era those that count."""
-    files = archives.goes_like(folder, scans)
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """All files, which tests only read."""
+    return archives.goes_like(tmp_path_factory.mktemp("goes"))
+
+
+def goes(scans, some=range(60)):
+    """Return files, and by era those that count."""
+    number = {f: int(Path(f).name.split("_s")[1][:4]) for f in scans}
+    files = [f for f in scans if number[f] in some]
     kept = [f for f in files if "_s0050_" not in f and not f.endswith("_c000101.nc")]
-    number = {f: int(Path(f).name.split("_s")[1][:4]) for f in kept}
     eras = {
         0: [f for f in kept if number[f] < 31],
         1: [f for f in kept if 31 <= number[f] < 45],
@@ -105,8 +111,8 @@ def goes(folder, scans=range(60)):
 
 
 @pytest.mark.ci
-def test_goes_the_refusal_names_each_era_to_the_file(tmp_path):
-    files, _, eras = goes(tmp_path)
+def test_goes_the_refusal_names_each_era_to_the_file(scans):
+    files, _, eras = goes(scans)
     with pytest.raises(CombineError, match="is encoded differently") as caught:
         icevirt.plan(files, **grouped(GOES))
     found = caught.value.facts["eras"]
@@ -129,8 +135,8 @@ def test_goes_the_refusal_names_each_era_to_the_file(tmp_path):
 
 
 @pytest.mark.ci
-def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(tmp_path, repo_path):
-    files, kept, eras = goes(tmp_path)
+def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(scans, repo_path):
+    files, kept, eras = goes(scans)
     report = icevirt.build(files, repo_path, **grouped(GOES, on_mismatch="eras"))
     assert report.eras == 3
     assert [Path(bad.url).name[17:22] for bad in report.bad_files] == ["s0050"]
@@ -150,9 +156,9 @@ def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(tmp_path, repo
 
 
 @pytest.mark.ci
-def test_goes_steps_that_no_file_holds_never_read_as_good_quality(tmp_path, repo_path):
+def test_goes_steps_that_no_file_holds_never_read_as_good_quality(scans, repo_path):
     """Two scans are missing and one is cut off; the first flag, 0, means "good"."""
-    files, kept, _ = goes(tmp_path)
+    files, kept, _ = goes(scans)
     report = icevirt.build(files, repo_path, **grouped(GOES, on_mismatch="eras", spacing="10min"))
     found = as_one(repo_path, report)
     every = xr.date_range("2000-01-01T12:00", periods=60, freq="10min", unit="us")
@@ -162,8 +168,8 @@ def test_goes_steps_that_no_file_holds_never_read_as_good_quality(tmp_path, repo
 
 
 @pytest.mark.ci
-def test_goes_holes_are_an_era_where_they_are_not_reserved(tmp_path, repo_path):
-    files, _, _ = goes(tmp_path, range(18, 34))
+def test_goes_holes_are_an_era_where_they_are_not_reserved(scans, repo_path):
+    files, _, _ = goes(scans, range(18, 34))
     report = icevirt.build(
         files, repo_path, concat_dim="t", combine_options={"on_mismatch": "eras"}
     )
@@ -175,8 +181,8 @@ def test_goes_holes_are_an_era_where_they_are_not_reserved(tmp_path, repo_path):
 
 
 @pytest.mark.ci
-def test_goes_each_era_says_what_it_is_and_opens_by_the_official_client(tmp_path, repo_path):
-    files, _, eras = goes(tmp_path, range(29, 47))
+def test_goes_each_era_says_what_it_is_and_opens_by_the_official_client(scans, repo_path):
+    files, _, eras = goes(scans, range(29, 47))
     report = icevirt.build(files, repo_path, **grouped(GOES, on_mismatch="eras"))
     mark = xr.open_dataset(repo_path, engine="icevirt").attrs["icevirt_eras"]
     assert (mark["groups"], mark["contiguous"]) == (["era_0", "era_1", "era_2"], True)

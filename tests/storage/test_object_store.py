@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -26,6 +27,7 @@ from icevirt.storage import object_store
 from icevirt.storage.constructors import storage_of
 from icevirt.storage.object_store import ObjectStorage
 from icevirt.storage.protocol import LostRace, Written
+from long_forms import cases, crossed
 from servers import azurite
 from servers.faults import ANSWER_LOST, DROPPED, Rules, conflicting, refused, slow, truncated
 from servers.places import BUCKET
@@ -74,18 +76,25 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-@pytest.mark.parametrize("times", [1, 3])
+KINDS = ("s3", "azure", "gcs")
+CASES = cases(
+    product(KINDS, FAULTS, [1, 3]),
+    *product(["s3"], FAULTS, [1, 3]),
+    *((kind, *each) for kind in KINDS[1:] for each in crossed(FAULTS, [1, 3])),
+)
+
+
+@pytest.mark.parametrize(("line", "fault", "times"), CASES, indirect=["line"])
 def test_a_conditional_write_that_took_place_is_found_to_be_ours(line, fault, times):
     rules, direct, storage = line
-    rule = rules.add(fault, method="PUT", target=REPO, times=times)
+    rule = rules.add(FAULTS[fault], method="PUT", target=REPO, times=times)
     first = storage.put_if("repo", b"one", was=None)
     assert isinstance(first, Written)
     assert direct.get_versioned("repo") == (b"one", first.version)
     assert rule.seen > 1
 
     rules.clear()
-    rule = rules.add(fault, method="PUT", target=REPO, times=times)
+    rule = rules.add(FAULTS[fault], method="PUT", target=REPO, times=times)
     second = storage.put_if("repo", b"two", was=first.version)
     assert isinstance(second, Written)
     assert direct.get_versioned("repo") == (b"two", second.version)

@@ -157,7 +157,7 @@ def weakened_replacement(patched):
 @pytest.mark.parametrize("weaken", [weakened_names, weakened_bytes, weakened_replacement])
 def test_each_of_the_three_waits_is_needed(weaken, tmp_path, monkeypatch):
     weaken(monkeypatch)
-    found = recorded(commits, Path(prepared("local", tmp_path)._root), monkeypatch)
+    found = recorded(refs, Path(prepared("local", tmp_path)._root), monkeypatch)
     assert any(losses(*found, tmp_path / "left"))
 
 

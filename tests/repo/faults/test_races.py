@@ -57,6 +57,10 @@ def test_commits(place):
     made(place, WRITERS * COMMITS)
     found = raced(racers.commit_chunks, [(place, n, COMMITS) for n in range(WRITERS)])
     nothing_is_lost(place, found)
+    log = list(Repository.open(place.icevirt()).ops_log())
+    assert len(log) == WRITERS * COMMITS + 2
+    backups = {info.path.split("/")[1] for info in place.icevirt().list("overwritten")}
+    assert backups == {update.backup_path for update in log} - {None}
 
 
 def test_commits_of_both_clients(s3):

@@ -10,6 +10,7 @@ from icevirt.errors import InvalidInputError, ReadOnlyError, StorageError
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.history.types import RepoStatus, UpdateType
 from icevirt.repo.repository import Repository
+from long_forms import crossed
 from repo.support import group_json, sound
 
 
@@ -36,8 +37,7 @@ def aged(repo_path):
         os.utime(f"{repo_path}/overwritten/{name}", (1_700_000_000, 1_700_000_000))
 
 
-@pytest.mark.parametrize("per_file", [None, 1, 3])
-@pytest.mark.parametrize("kept", [0, 1, 4, 11, 30])
+@pytest.mark.parametrize(("kept", "per_file"), crossed([0, 1, 4, 11, 30], [None, 1, 3]))
 def test_what_is_kept_is_whole_for_both_clients(repo, repo_path, official, per_file, kept):
     grown(repo, official, per_file=per_file)
     before = log_of(repo)

@@ -1,5 +1,6 @@
 """A run without arguments runs the fast tests and says what it left out; naming tests runs all."""
 
+import os
 import re
 import subprocess
 import sys
@@ -29,6 +30,11 @@ FILES = {
         @pytest.mark.ci
         def test_kill(): pass
         """,
+    "tests/test_only_fast.py": """
+        with open("reads", "a") as file:
+            file.write("x")
+        def test_alone(): pass
+        """,
     "tests/test_more.py": """
         import pytest
         def test_session_too(spark): pass
@@ -48,10 +54,10 @@ def run(tmp_path_factory):
         path.write_text(textwrap.dedent(text).format(tests=TESTS))
 
     def command(*words):
-        plain = ["-p", "no:cacheprovider", "-p", "no:randomly", "-v", *words]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *plain],
+            [sys.executable, "-m", "pytest", "-p", "xdist.plugin", "-v", *words],
             cwd=folder,
+            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
             check=False,
@@ -60,6 +66,7 @@ def run(tmp_path_factory):
         workers = {test: worker for worker, test in passed}
         return workers, done.stdout
 
+    command.folder = folder
     return command
 
 
@@ -70,6 +77,7 @@ def test_without_arguments_the_fast_tier_runs_in_several_processes(run):
         "test_session",
         "test_session_too",
         "test_place[local]",
+        "test_alone",
     }, out
     assert workers["test_session"] == workers["test_session_too"]
     assert "2 tests of the second tier were left out" in out
@@ -92,13 +100,27 @@ def test_who_names_tests_gets_them_in_this_process(words, ran, run):
     assert "left out" not in out
 
 
+def test_files_without_tests_of_the_tier_are_not_read_until_they_change(run):
+    reads, file = run.folder / "reads", run.folder / "tests" / "test_only_fast.py"
+    run("--tier=fast", "-n", "0", "--collect-only")
+    before = reads.stat().st_size
+    _, out = run("--tier=rest", "-n", "0", "--collect-only")
+    assert "test_kill" in out
+    assert reads.stat().st_size == before
+    text = file.read_text()
+    file.write_text(f"{text}import pytest\n@pytest.mark.ci\ndef test_new(): pass\n")
+    _, out = run("--tier=rest", "-n", "0", "--collect-only")
+    file.write_text(text)
+    assert "test_new" in out
+
+
 @pytest.mark.parametrize("is_ci", [False, True], ids=["elsewhere", "CI"])
 def test_tests_are_called_slow_in_ci_alone(is_ci, monkeypatch):
     """On a slow or busy machine hundreds of them take long."""
     monkeypatch.setattr(tiers, "_IN_CI", is_ci)
     config = SimpleNamespace(option=SimpleNamespace(tier="fast"))
     lines = []
-    found = tiers.Tiers(config)
+    found = tiers.Tiers(config, None)
     found.pytest_runtest_logreport(SimpleNamespace(when="call", nodeid="tests/a.py::b", duration=9))
     found.pytest_terminal_summary(SimpleNamespace(write_line=lines.append))
     assert lines[:-1] == ["SLOW 9 s: tests/a.py::b (mark it ci?)"] * is_ci

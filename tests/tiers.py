@@ -18,6 +18,7 @@ import pytest
 from _pytest.terminal import TerminalReporter
 from xdist.scheduler import LoadScopeScheduling
 
+from collecting import Collecting
 from servers.fixtures import needs_a_process
 
 MEMORY = Path("/dev/shm")
@@ -118,14 +119,14 @@ class _Scheduling(LoadScopeScheduling):
 class Tiers:
     """What this process left out, and which tests took long."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._tier = config.option.tier
+    def __init__(self, config: pytest.Config, collecting: Collecting) -> None:
+        self._tier, self._collecting = config.option.tier, collecting
         self.left_out = 0
         self._seconds: dict[str, float] = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
-        self, config: pytest.Config, items: list[pytest.Item]
+        self, session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, Any, None]:
         """Leave out the tests of the other tier, and begin with what takes longest."""
         for item in items:
@@ -138,7 +139,10 @@ class Tiers:
             later = self._tier == "rest"
             left = [item for item in items if bool(item.get_closest_marker("ci")) != later]
             items[:] = [item for item in items if bool(item.get_closest_marker("ci")) == later]
-            self.left_out = len(left)
+            fast, rest = (left, items) if later else (items, left)
+            if not session.testsfailed:
+                self._collecting.remember({"fast": fast, "rest": rest})
+            self.left_out = len(left) + self._collecting.left_out
             config.hook.pytest_deselected(items=left)
         yield
         if chosen := getattr(config, "workerinput", None):
@@ -189,4 +193,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Tiers(config), "icevirt-tiers")
+    collecting = Collecting(config, complete=config.args_source in _SOURCES)
+    if config.option.tier != "all" and collecting.complete:
+        config.pluginmanager.register(collecting, "icevirt-collecting")
+    config.pluginmanager.register(Tiers(config, collecting), "icevirt-tiers")

@@ -1,6 +1,7 @@
 """What the engine reads as columns is what numpy selects, and what zarr's pipeline reads."""
 
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from zarr import codecs
 from zarr.codecs import numcodecs
 
 from access.columns.stored import names_of, store
+from long_forms import crossed
 
 SHAPE, CHUNKS = (7, 9), (3, 4)  # the last chunk of each axis ends beyond the array
 COUNT = 63
@@ -203,11 +205,13 @@ def test_a_configuration_that_refuses_missing_chunks_is_heeded(tmp_path):
             stored.variable().load()
 
 
-@pytest.mark.parametrize("inline", [0, 50, 1 << 20])
-@pytest.mark.parametrize("split", [None, 1])
-@pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("chain", ["none", "shuffle and zlib"])
-def test_wherever_chunks_are(tmp_path, inline, split, commit, chain):
+@pytest.mark.parametrize(
+    ("place", "chain"),
+    crossed([*product([True, False], [None, 1], [0, 50, 1 << 20])], ["none", "shuffle and zlib"]),
+    ids=str,
+)
+def test_wherever_chunks_are(tmp_path, place, chain):
+    commit, split, inline = place
     stored = store(
         tmp_path,
         numbers("<i4"),
@@ -245,9 +249,9 @@ GRIDS = {
 }
 
 
-@pytest.mark.parametrize("chain", ["none", "shuffle and zlib"])
-@pytest.mark.parametrize(("chunks", "shape"), GRIDS.values(), ids=GRIDS)
-def test_rectilinear_grids(tmp_path, chunks, shape, chain):
+@pytest.mark.parametrize(("name", "chain"), crossed(GRIDS, ["none", "shuffle and zlib"]))
+def test_rectilinear_grids(tmp_path, name, chain):
+    chunks, shape = GRIDS[name]
     with zarr.config.set({"array.rectilinear_chunks": True}):
         stored = store(
             tmp_path,
@@ -312,7 +316,7 @@ def keys(draw, shape):
 
 
 @pytest.mark.ci
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_random_arrays_and_selections(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))

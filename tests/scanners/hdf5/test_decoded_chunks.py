@@ -113,7 +113,7 @@ def test_damaged_chunks_read_as_libhdf5_reads_them(how, tmp_path, monkeypatch):
             file["time"].id.get_chunk_info(at) for at in range(-(-LENGTH // READ[how]["chunks"][0]))
         ]
     dice = random.Random(5)
-    for _ in range(60):
+    for _ in range(30):
         flipped = bytearray(data)
         place = dice.choice(places)
         for _ in range(dice.choice([1, 5])):

@@ -13,32 +13,53 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import UnsupportedError
 from scanners.zarr.zarr_stores import REFUSED, arrays_in, write_store
 
-# leaves the values of all arrays in a file
+# leaves the values of all arrays of each repository in a file: pairs of paths
 OFFICIAL = """
 import sys, pickle
 import icechunk, numpy as np, zarr
 from icechunk.credentials import LocalFileSystemAccess
-storage = icechunk.local_filesystem_storage(sys.argv[1])
-prefixes = icechunk.Repository.open(storage).config.virtual_chunk_containers
-access = dict.fromkeys(prefixes, LocalFileSystemAccess)
-repo = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access)
-root = zarr.open_group(repo.readonly_session("main").store, mode="r")
-found = {
-    name: (np.asarray(node[...]), dict(node.attrs), str(node.fill_value))
-    for name, node in root.members(max_depth=None) if isinstance(node, zarr.Array)
-}
-pickle.dump(found, open(sys.argv[2], "wb"))
+for place, output in zip(sys.argv[1::2], sys.argv[2::2]):
+    storage = icechunk.local_filesystem_storage(place)
+    prefixes = icechunk.Repository.open(storage).config.virtual_chunk_containers
+    access = dict.fromkeys(prefixes, LocalFileSystemAccess)
+    repo = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access)
+    root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    found = {
+        name: (np.asarray(node[...]), dict(node.attrs), str(node.fill_value))
+        for name, node in root.members(max_depth=None) if isinstance(node, zarr.Array)
+    }
+    with open(output, "wb") as file:
+        pickle.dump(found, file)
 """
 
 
-@pytest.fixture(scope="module", params=[(2, False), (2, True), (3, False), (3, True)], ids=str)
-def build(request, tmp_path_factory):
-    """A store, and the repository made of it."""
-    folder = tmp_path_factory.mktemp("zarr")
-    zarr_format, consolidated = request.param
-    write_store(folder / "s.zarr", zarr_format, consolidated=consolidated)
-    report = icevirt.build(folder / "s.zarr", folder / "repo", executor="in-process")
-    return folder / "s.zarr", folder / "repo", report
+STORES = [(2, False), (2, True), (3, False), (3, True)]
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory):
+    """Each store, and the repository made of it."""
+    made = {}
+    for zarr_format, consolidated in STORES:
+        folder = tmp_path_factory.mktemp("zarr")
+        write_store(folder / "s.zarr", zarr_format, consolidated=consolidated)
+        report = icevirt.build(folder / "s.zarr", folder / "repo", executor="in-process")
+        made[zarr_format, consolidated] = folder / "s.zarr", folder / "repo", report
+    return made
+
+
+@pytest.fixture(params=STORES, ids=str)
+def build(request, builds):
+    return builds[request.param]
+
+
+@pytest.fixture(scope="module")
+def by_official(builds):
+    """What the official client reads of each repository, in a process that has no icevirt."""
+    places = {repo: repo.with_name("found") for _, repo, _ in builds.values()}
+    words = [word for pair in places.items() for word in pair]
+    subprocess.run([sys.executable, "-c", OFFICIAL, *words], check=True)
+    return {repo: np.load(output, allow_pickle=True) for repo, output in places.items()}
 
 
 def assert_same(mine, theirs, name):
@@ -52,10 +73,9 @@ def assert_same(mine, theirs, name):
 
 
 @pytest.mark.ci
-def test_both_clients_read_what_zarr_reads(build, tmp_path):
+def test_both_clients_read_what_zarr_reads(build, by_official):
     store, repo, _ = build
-    subprocess.run([sys.executable, "-c", OFFICIAL, repo, tmp_path / "found"], check=True)
-    official = np.load(tmp_path / "found", allow_pickle=True)
+    official = by_official[repo]
     session = icevirt.Repository.open(
         repo, authorize_virtual_chunk_access=[store]
     ).readonly_session("main")

@@ -151,7 +151,7 @@ def _combine_rows(  # noqa: PLR0917 - the facts of one array
         held=range(int(rows[0]), int(rows[-1]) + 1, step) if is_even else rows,
         schema=schema,
         sizes=sizes,
-        size=size,
+        size=_spread(np.arange(len(shapes), dtype=size.dtype), size),
         whole=whole,
         whole_schema=schemas[int(used[codes[int(np.argmax(whole))]])] if whole.any() else None,
         along=along,
@@ -176,11 +176,13 @@ def _ascend(keys: Sequence[NDArray[np.int64]]) -> bool:
     return bool((less | equal).all())
 
 
-def _spread(of_code: NDArray[np.bool_], codes: NDArray[np.integer]) -> NDArray[np.bool_]:
+def _spread[Value: np.generic](
+    of_code: NDArray[Value], codes: NDArray[np.integer]
+) -> NDArray[Value]:
     """Return what is said of codes for each row; it takes no room where all say the same."""
     if (of_code == of_code[:1]).all():
         return np.broadcast_to(of_code[0], len(codes))
-    found: NDArray[np.bool_] = of_code[codes]
+    found: NDArray[Value] = of_code[codes]
     return found
 
 

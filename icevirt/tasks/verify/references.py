@@ -42,7 +42,7 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.scan.contract import ByteSource, CodecPackage, GridUse, ScannerOptions
+from icevirt.scan.contract import ByteSource, CodecPackage, GridUse, Policy, ScannerOptions
 from icevirt.scan.registry import is_recognized, scan
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.compare_files import kind_of
@@ -298,6 +298,7 @@ class SourceVariables:
         self._source = source
         self._renamed: dict[str, str] = {}  # dimensions of the file, as the dataset calls them
         self._scans: dict[str | None, ScannedFile] = {}
+        self._stored: tuple[tuple[str, str], ...] = ()  # policies of variables, as of a build
 
     @property
     def arrays(self) -> Sequence[ScannedArray]:
@@ -361,18 +362,33 @@ class SourceVariables:
     def scan(self, concat_dim: str | None = None, **more: Any) -> ScannedFile:
         """Scan the file; ``more`` are options of a scanner."""
         known = tuple(each.value for each in CodecPackage)  # those who built may have accepted any
-        options = ScannerOptions(concat_dim=concat_dim, group=self.group, codecs=known, **more)
+        options = ScannerOptions(
+            concat_dim=concat_dim, group=self.group, codecs=known, policy=self._stored, **more
+        )
         try:
             return scan(self._source, replace(options, scanner=self.scanner))
         except ScanError as error:
+            refusals = [error]
             if isinstance(error, UnsupportedError):  # the dataset may have a group of each grid
                 apart = replace(options, scanner=self.scanner, grids=GridUse.groups.value)
-                with suppress(ScanError):
+                try:
                     return scan(self._source, apart)
+                except ScanError as other:
+                    refusals.append(other)
+            if any(map(self._is_stored, refusals)):
+                return self.scan(concat_dim, **more)
             if not self.scanner or not is_recognized(self._source):
                 raise
             self.scanner = ""
             return scan(self._source, options)
+
+    def _is_stored(self, error: ScanError) -> bool:
+        """Note that the dataset stores what cannot be referenced; say whether that is new."""
+        rule = (str(error.facts.get("variable", "")), Policy.native.value)
+        if not isinstance(error, UnsupportedError) or not rule[0] or rule in self._stored:
+            return False
+        self._stored += (rule,)
+        return True
 
 
 type _File = tuple[str, Checksum]  # URL, and what it was when it was scanned

@@ -292,6 +292,12 @@ def test_later_fields_of_a_message_are_refused_or_stored(tmp_path):
     for name, body in zip(("/u10", "/v10"), bodies, strict=True):
         values = by_eccodes(body).values.reshape(1, 1, 3, 4)
         np.testing.assert_array_equal(materialise(found[name]), values)
+    access = [f"file://{tmp_path}/"]
+    repo, where = tmp_path / "repo", {"executor": "in-process"}
+    icevirt.build(tmp_path / "a.grib2", repo, scan_options=options, **where)
+    seen = icevirt.verify(repo, full=True, authorize_virtual_chunk_access=access, **where).checked
+    assert {"/u10", "/v10"} <= seen.compared
+    assert not seen.not_compared
 
 
 def test_all_of_a_map_is_stored_where_asked(tmp_path):

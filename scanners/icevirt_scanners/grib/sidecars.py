@@ -282,7 +282,7 @@ def _read_objects(raw: bytes) -> _Listed:
             held: dict[str, Any] = json.loads(line)
             begin, length = int(held["_offset"]), int(held["_length"])
             when = _when(
-                str(held["date"]), str(held.get("time", "0000")), str(held.get("step", "0"))
+                str(held["date"]), str(held.get("time", "0000")), str(held.get("step", ""))
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise SidecarError(f"a line without offset, length or date: {line[:80]!r}") from error
@@ -358,7 +358,7 @@ def _read_shaped(raw: bytes) -> _Listed | None:
     count = len(known.rests)
     columns = [
         told.get(name, [default] * count)
-        for name, default in (("date", b""), ("time", b"0000"), ("step", b"0"))
+        for name, default in (("date", b""), ("time", b"0000"), ("step", b""))
     ]
     whens = [*zip(*columns, strict=True)]
     said = {when: _when(*(each.decode().strip('"') for each in when)) for when in {*whens}}

@@ -80,6 +80,15 @@ def test_files_of_a_forecast_are_described_as_by_their_headers(writer, tmp_path,
             assert len(of_file) <= 10
 
 
+def test_a_list_may_say_no_steps(tmp_path):
+    """Headers say them then."""
+    for lead in (6, 12, 18):
+        path = put(tmp_path, f"f{lead}", [*fields(lead)], "ECMWF")
+        listed = tmp_path / f"f{lead}.index"
+        listed.write_text(re.sub('"step": "[0-9]+"', '"fcmonth": "1"', listed.read_text()))
+        assert described(path, "require") == described(path, "ignore")
+
+
 def test_a_lead_with_other_fields_is_a_kind_of_its_own(tmp_path):
     put(tmp_path, "a", [*fields(6)])
     for lead in (6, 9):

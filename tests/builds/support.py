@@ -49,9 +49,10 @@ def output(catalog):
     view = icevirt.catalog_view(catalog)
     tables = {}
     for name in ("files", "arrays", "attributes", "references"):
-        frame = getattr(view, name)().read_pandas()
-        rows = frame.drop(columns=["seconds", "scanned_at"], errors="ignore").map(repr)
-        tables[name] = rows.sort_values(list(rows)).to_dict("list")
+        found = getattr(view, name)().read_all().to_pydict()
+        kept = [each for each in found if each not in ("seconds", "scanned_at")]
+        rows = sorted(zip(*(map(repr, found[each]) for each in kept), strict=True))
+        tables[name] = {each: [row[at] for row in rows] for at, each in enumerate(kept)}
     return tables
 
 

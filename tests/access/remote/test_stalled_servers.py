@@ -15,6 +15,7 @@ import zarr
 
 import icevirt
 from icevirt.objects.web_client import RetryPolicy
+from long_forms import cases
 from servers.faults import refused, slow
 
 SECOND = 1.0  # in which a process neither runs nor waits for a processor
@@ -187,8 +188,9 @@ def collect():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", cases(COMMANDS, *(c for c in COMMANDS if c != "plan")))
 def test_ctrl_c_ends_a_command_whose_server_hangs(command, root, http_server):
+    """A build hangs where a plan does, in its scans."""
     arguments = [
         each.replace("URL", http_server.url).replace("ROOT", str(root))
         for each in COMMANDS[command]

@@ -136,7 +136,7 @@ class Stores(Committing, ZarrStoreStateMachine):
 def test_a_session_behaves_as_the_model_does(new_repo, machine, times):
     make, examples = new_repo
     work = settings(
-        max_examples=times * examples,
+        max_examples=times * examples // (1 if IS_LONG else 2),
         stateful_step_count=30,
         suppress_health_check=list(HealthCheck),
     )

@@ -488,10 +488,13 @@ def test_readers_that_are_killed_while_they_write_harm_no_other(trusted, tmp_pat
     done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert size_of(folder) <= 1.2 * (4 << 20)
-    opened = dataset(made, folder)
-    np.testing.assert_array_equal(opened["v"], numbers)
-    assert opened.icevirt.chunk_cache.damaged == 0
-    assert opened.icevirt.chunk_cache.hits > 20
+    hits = 0
+    for form in ("encoded", "decoded"):  # all that were left may be of one form
+        opened = dataset(made, folder, chunk_cache_form=form)
+        np.testing.assert_array_equal(opened["v"], numbers)
+        assert opened.icevirt.chunk_cache.damaged == 0
+        hits += opened.icevirt.chunk_cache.hits
+    assert hits > 20
 
 
 def test_a_child_that_is_forked_inherits_no_lock(tmp_path):

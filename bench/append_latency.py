@@ -473,7 +473,7 @@ def write_arrays(path: Path, begin: int, steps: int, arrays: int) -> None:
     with h5py.File(path, "w", libver="latest") as file:
         time_ = file.create_dataset("time", data=np.arange(begin, begin + steps, dtype="f8"))
         time_.make_scale("time")
-        time_.attrs["units"] = "days since 2000-01-01"
+        time_.attrs["units"] = "hours since 2000-01-01"
         x = file.create_dataset("x", data=np.arange(_WIDTH, dtype="f4"))
         x.make_scale("x")
         made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

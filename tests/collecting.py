@@ -82,8 +82,8 @@ class Collecting:
         begin = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
         how = {"mode": self._config.option.importmode, "root": self._root}
         for name in names[begin:] + names[:begin]:
-            # what fails does so again when it is collected
-            with contextlib.suppress(Exception, pytest.skip.Exception):
+            # what fails does so again when it is collected, or finds there what a conftest.py adds
+            with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
                 import_path(self._root / name, consider_namespace_packages=False, **how)
 
     def remember(self, tiers: dict[str, list[pytest.Item]]) -> None:

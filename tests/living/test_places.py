@@ -15,10 +15,18 @@ from icevirt.errors import FormatError, InvalidInputError
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
 
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory):
+    """Where users keep their state: all tests have it there, so that one fork server does for them."""
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture
-def owner(monkeypatch, tmp_path):
-    """Be the user who builds; `other` is somebody who may write the repository."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "owner"))
+def owner(homes, monkeypatch):
+    """Be the user who builds, and who knows nothing yet."""
+    for each in homes.iterdir():
+        shutil.rmtree(each)
+    monkeypatch.setenv("XDG_STATE_HOME", str(homes / "owner"))
     monkeypatch.delenv("ICEVIRT_REMEMBER", raising=False)
 
 
@@ -35,19 +43,19 @@ def repo(owner, archive, tmp_path):
     return made
 
 
-def as_another(call, tmp_path, monkeypatch):
+def as_another(call, homes, monkeypatch):
     """Call as a user of other state."""
     with monkeypatch.context() as other:
-        other.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+        other.setenv("XDG_STATE_HOME", str(homes / "another"))
         return call()
 
 
 @pytest.fixture
-def laced(repo, archive, tmp_path, monkeypatch):
+def laced(repo, archive, homes, tmp_path, monkeypatch):
     """A dataset into which another writer put a file that only its owner can read now."""
     (tmp_path / "private").mkdir()
     theirs = write_day(tmp_path / "private" / "secret.nc", 5)
-    as_another(lambda: icevirt.append(theirs, repo, authorize=archive), tmp_path, monkeypatch)
+    as_another(lambda: icevirt.append(theirs, repo, authorize=archive), homes, monkeypatch)
     with netCDF4.Dataset(theirs, "r+") as file:
         file["mask"][:] = 77
     return repo
@@ -140,7 +148,7 @@ def test_files_of_a_list_are_followed_when_the_list_names_them_no_more(owner, ar
     assert (report.files_added, report.files_known, report.files_elsewhere) == (1, 2, 0)
 
 
-def test_a_recipe_of_others_may_not_name_a_list(repo, archive, tmp_path, monkeypatch):
+def test_a_recipe_of_others_may_not_name_a_list(repo, archive, homes, tmp_path, monkeypatch):
     """What a list names is known only once it was read and its files were looked at."""
     listed = archive / "files.txt"
     listed.write_text(str(archive / "day1.nc"))
@@ -153,7 +161,7 @@ def test_a_recipe_of_others_may_not_name_a_list(repo, archive, tmp_path, monkeyp
         with pytest.raises(InvalidInputError, match="trust_recipe"):
             icevirt.update(repo, authorize=archive)
 
-    as_another(update, tmp_path, monkeypatch)
+    as_another(update, homes, monkeypatch)
 
 
 def test_links_of_the_archive_lead_where_its_owner_put_them(owner, tmp_path):
@@ -190,7 +198,9 @@ def named_by_the_repository(repo, url_prefix):
 
 
 @pytest.mark.parametrize("call", ["build", "append", "update"])
-def test_a_report_opens_no_container_that_only_the_repository_names(call, repo, archive, tmp_path):
+def test_a_report_opens_no_container_that_only_the_repository_names(
+    call, repo, archive, homes, tmp_path
+):
     """Nor is one noted for `icevirt.open`: a repeated build would note what others put there."""
     named_by_the_repository(repo, f"{tmp_path.as_uri()}/")
     named_by_the_repository(repo, "file:///etc/")
@@ -201,7 +211,7 @@ def test_a_report_opens_no_container_that_only_the_repository_names(call, repo, 
     }[call]()
     assert report.already_built
     assert set(report.opens_below) == {f"{archive.as_uri()}/"}
-    noted = (tmp_path / "owner" / "icevirt" / "recipes.jsonl").read_text()
+    noted = (homes / "owner" / "icevirt" / "recipes.jsonl").read_text()
     told = [each for line in noted.splitlines() for each in json.loads(line).get("containers", ())]
     assert set(told) == {f"{archive.as_uri()}/"}
     with report.open() as found:
@@ -221,13 +231,13 @@ def test_a_list_with_odd_urls_is_refused(laced, monkeypatch):
 
 
 def test_a_report_of_a_foreign_dataset_is_opened_below_what_was_authorized(
-    repo, archive, tmp_path, monkeypatch
+    repo, archive, homes, monkeypatch
 ):
     write_day(archive / "day3.nc", 3)
 
     def append():
         return icevirt.append(archive / "day3.nc", repo)
 
-    report = as_another(append, tmp_path, monkeypatch)
+    report = as_another(append, homes, monkeypatch)
     with report.open() as found, xr.open_dataset(archive / "day3.nc") as source:
         np.testing.assert_array_equal(found["packed"][-4:], source["packed"])

@@ -9,9 +9,9 @@ checks.
 from __future__ import annotations
 
 from icevirt.import_path import take_import_path
-from icevirt.tasks.forkserver import STAGES, prepare
+from icevirt.tasks.forkserver import SCANNERS, STAGES, prepare
 
-NEEDED = ("pyspark.worker", "pandas", "icevirt.execution.spark_executor", *STAGES)
+NEEDED = ("pyspark.worker", "pandas", "icevirt.execution.spark_executor", *STAGES, *SCANNERS)
 """What workers import for every function of ours: Spark's serializers want pandas."""
 
 

@@ -134,6 +134,13 @@ STAGES = (
 """What tasks need; scanners of others may start threads, and are imported when they are used.
 These start none, once Arrow is configured; `tests/execution/test_daemon.py` checks it."""
 
+SCANNERS = tuple(
+    f"icevirt_scanners.{name}.scanner"
+    for name in ("dmrpp", "grib", "icechunk", "tiff", "virtualizarr", "zarr")
+)
+"""The other scanners of this package, which a task tries when it looks what a file is: each child
+that imported them itself took 0.05 s for it. Libraries they import when they meet such a file."""
+
 _PATIENCE = 0.5  # seconds
 _MOST = 3  # descriptors that a child is given
 _OBJECTS, _YOUNG = 50_000, 20
@@ -267,7 +274,7 @@ def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
 os.register_at_fork(after_in_child=_server.cache_clear)
 
 
-def prepare(names: Sequence[str] = STAGES) -> None:
+def prepare(names: Sequence[str] = (*STAGES, *SCANNERS)) -> None:
     """Import what processes need, before they are forked: they share its memory."""
     # for Arrow's allocator, which reads it once; a thread that cleans up would not be forked
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")

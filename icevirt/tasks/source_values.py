@@ -38,6 +38,7 @@ from icevirt.tasks.forkserver import Apart, in_worker
 
 _OPEN = 8  # files at a time
 _AT_ONCE = 1 << 22  # values that are compared
+_KEPT = 1 << 14  # values of a variable, at most, that stay in memory
 _MOST = 1 << 24  # values that are looked at for the sake of a message
 
 
@@ -235,29 +236,48 @@ class Differences:
     """Finds the first difference between one variable's values in two files, for an error.
 
     What cannot be read says nothing: the files are refused all the same.
+
+    Args:
+        facts: Of the files.
+        how: To read them.
+        before: What compared the same files for an earlier plan: what it read is not read again.
     """
 
-    def __init__(self, facts: CatalogFacts, how: Reading) -> None:
-        self._facts, self._how = facts, how
-        self._known: dict[tuple[Any, ...], dict[str, Any] | None] = {}
+    def __init__(
+        self, facts: CatalogFacts, how: Reading, before: Differences | None = None
+    ) -> None:
+        self._facts = facts
+        self.how = how
+        self.compared: dict[tuple[Any, ...], dict[str, Any] | None] = {}
+        self.held: dict[tuple[str, str], NDArray[Any] | None] = {}
+        if before is not None and before.how == how:
+            self.compared, self.held = before.compared, before.held
 
     def __call__(self, one: tuple[str, str], other: tuple[str, str]) -> dict[str, Any] | None:
         """Return index and values of the first difference, given URL and path in each file."""
-        if (one, other) not in self._known:
+        if (one, other) not in self.compared:
             try:
-                with SourceValues(self._facts.files, self._how, is_apart=True) as source:
-                    self._known[one, other] = self._first(source, one, other)
+                with SourceValues(self._facts.files, self.how, is_apart=True) as source:
+                    self.compared[one, other] = self._first(source, one, other)
             except Exception:  # noqa: BLE001 - whatever it is, it must not hide the refusal
-                self._known[one, other] = None
-        return self._known[one, other]
+                self.compared[one, other] = None
+        return self.compared[one, other]
 
     def values(self, url: str, path: str) -> NDArray[Any] | None:
         """Return the values of a variable in a file; None where they are many, or unreadable."""
+        if (url, path) in self.held:
+            return self.held[url, path]
+        values = self._values(url, path)
+        if values is None or values.size <= _KEPT:
+            self.held[url, path] = values
+        return values
+
+    def _values(self, url: str, path: str) -> NDArray[Any] | None:
         try:
             file, shape = self._find(url, path)
             if shape is None or math.prod(shape) > _AT_ONCE:
                 return None
-            with SourceValues(self._facts.files, self._how, is_apart=True) as source:
+            with SourceValues(self._facts.files, self.how, is_apart=True) as source:
                 return source.read(file, path, tuple(slice(0, length) for length in shape))
         except Exception:  # noqa: BLE001 - whatever it is, it must not hide the refusal
             return None

@@ -293,7 +293,9 @@ class _Planner:
             build_id=self.spec.build_id,
             nest=self.spec.nest,
         )
-        closed = close_catalog(self.executor, replace(self.scan, options=options))
+        closed = close_catalog(
+            self.executor, replace(self.scan, options=options), before=self.facts
+        )
         is_whole = len(closed.facts.arrays.file) == len(self.facts.arrays.file)
         facts = _without(closed.facts, arguments.get("scan_options", {}).get("drop_variables", ()))
         plan = plan_once(*choices.edits.apply(facts, replace(spec, kept=self.spec.kept)))

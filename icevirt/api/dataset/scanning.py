@@ -200,11 +200,19 @@ def scan_missing(
 
 
 def close_catalog(
-    executor: Executor, job: Scan, closed: ClosedCatalog | None = None
+    executor: Executor,
+    job: Scan,
+    closed: ClosedCatalog | None = None,
+    *,
+    before: CatalogFacts | None = None,
 ) -> ClosedCatalog:
     """Return the facts of the scan as the files will be combined; what is lacking is taken now.
 
-    ``closed`` holds the facts where they were read already.
+    Args:
+        executor: Takes what is lacking.
+        job: The scan.
+        closed: The facts, where they were read already.
+        before: Those of an earlier plan of the same files: values that it read are not read again.
 
     Raises:
         ScanError: More files are bad than may be; they are tried again by the next build.
@@ -215,7 +223,10 @@ def close_catalog(
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
     reading = Reading.of(job.options, job.limits)
-    differences = Differences(closed.facts, reading)
+    known = None if before is None else before.compare
+    differences = Differences(
+        closed.facts, reading, known if isinstance(known, Differences) else None
+    )
     facts = replace(closed.facts, compare=differences, values=differences.values)
     return replace(closed, facts=combine_facts(executor, job, facts, closed.beside))
 

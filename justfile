@@ -147,7 +147,7 @@ executor-loss:
 leaks builds="1000":
     ICEVIRT_LEAK_BUILDS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_leaks.py
 
-# Send signals at every line of the code that writes a repository (the tests take every 40th)
+# Send signals at every line of the code that writes a repository (the tests take every 75th)
 signals:
     ICEVIRT_SIGNALS=all uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/repo/faults/test_signals.py
 

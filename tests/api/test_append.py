@@ -16,6 +16,7 @@ from icevirt import errors
 from icevirt.api.dataset.files_held import difference, files_of_build
 from icevirt.archive.sources import SourceFile
 from icevirt.planning.records import METADATA
+from icevirt.repo import made_here
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.scan import run_scan
@@ -280,7 +281,7 @@ def test_what_may_not_be_read_is_not_verified_and_the_report_says_so(
 ):
     elsewhere = write_days(tmp_path / "elsewhere", 2)
     icevirt.append(elsewhere[1], repo, concat_dim="time")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
+    monkeypatch.setattr(made_here, "_file", lambda: str(tmp_path / "of another user"))
     verify = {"commit_options": {"verify": 5}}
     report = icevirt.append(days[2], repo, **verify)
     assert report.snapshot_id == icevirt.Repository.open(repo).lookup_branch("main")

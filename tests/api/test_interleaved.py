@@ -4,14 +4,13 @@ What comes between runs in the build's own `preprocess` function: after the buil
 branch, before it plans.
 """
 
-import multiprocessing as mp
-
 import netCDF4
 import numpy as np
 import pytest
 import zarr
 
 import icevirt
+from api.racing_builds import ROUNDS, race
 from builds.support import (
     assert_same_dataset,
     expected_dataset,
@@ -21,7 +20,7 @@ from builds.support import (
 )
 from grouping import grouped
 from icevirt import errors
-from icevirt.execution.selection import default_executor
+from servers.racing import raced
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -220,38 +219,6 @@ def test_a_variable_that_is_added_in_between_is_kept(days, others, repo):
 
 # -- two processes ----------------------------------------------------------------------------------
 
-ROUNDS = (  # groups of the two, mode, branches
-    ("/g", "/g", "w-", "main", "main"),
-    ("/g", "/g", "w", "main", "main"),
-    ("/a", "/b", "w-", "main", "main"),
-    ("/", "/b", "w", "main", "main"),
-    ("/", "/", "w-", "main", "dev"),
-)
-
-
-def race(racer, folder, start, results):
-    """Build once in each round, as soon as the other one is there."""
-    with default_executor("in-process"):
-        for number, (*groups, mode, one, two) in enumerate(ROUNDS):
-            sources = [f"{folder}/racer{racer}/day{day}.nc" for day in (1, 2)]
-            start.wait()
-            try:
-                report = icevirt.build(
-                    sources,
-                    f"{folder}/repo{number}",
-                    concat_dim="time",
-                    group=groups[racer],
-                    mode=mode,
-                    commit_options={"branch": (one, two)[racer]},
-                )
-                results.put((number, racer, report.snapshot_id))
-            except (
-                errors.ConflictError,
-                errors.AlreadyExistsError,
-                errors.PlanChangedError,
-            ) as error:
-                results.put((number, racer, f"refused: {error.code}"))
-
 
 @pytest.mark.ci
 def test_builds_of_two_processes_are_in_whole_or_refused(tmp_path):
@@ -261,17 +228,12 @@ def test_builds_of_two_processes_are_in_whole_or_refused(tmp_path):
         held = icevirt.Repository.create(tmp_path / f"repo{number}")
         if "dev" in round_:
             held.create_branch("dev", held.lookup_branch("main"))
-    spawn = mp.get_context("spawn")
-    start, results = spawn.Barrier(2), spawn.Queue()
-    racers = [spawn.Process(target=race, args=(n, str(tmp_path), start, results)) for n in (0, 1)]
-    for racer in racers:
-        racer.start()
-    output = [results.get(timeout=240) for _ in range(2 * len(ROUNDS))]
-    for racer in racers:
-        racer.join()
+    told = raced(race, [(racer, str(tmp_path)) for racer in (0, 1)])
     for number, (*groups, _, one, two) in enumerate(ROUNDS):
-        outcomes = {racer: told_ for at, racer, told_ in output if at == number}
-        acknowledged = {r: text for r, text in outcomes.items() if not text.startswith("refused")}
+        outcomes = [each[number] for each in told]
+        acknowledged = {
+            racer: text for racer, text in enumerate(outcomes) if not text.startswith("refused")
+        }
         assert acknowledged
         for racer, snapshot in acknowledged.items():
             repo = str(tmp_path / f"repo{number}")

@@ -78,8 +78,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def values(folder, access):
     """Values of each kind that the commands return."""
-    with pytest.MonkeyPatch.context() as patch, default_executor(StagedExecutor()):
-        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    with default_executor(StagedExecutor()):
         return make_values(folder, access)
 
 
@@ -214,8 +213,7 @@ MORE = {
 
 
 @pytest.mark.parametrize("command", PRINTED)
-def test_print_shows_what_the_command_prints(values, folder, run, monkeypatch, command):
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+def test_print_shows_what_the_command_prints(values, folder, run, command):
     repo = (folder / "repo").as_uri()
     _, printed, error = run(*command.split(), repo, *MORE.get(command, []))
     with in_own_notation():

@@ -18,7 +18,7 @@ from icevirt.api.upkeep.fold import fold
 from icevirt.errors import FormatError, IcevirtError, PlanChangedError
 from icevirt.ids import ObjectId12
 from icevirt.storage.local import LocalStorage
-from long_forms import crossed
+from long_forms import IS_LONG, crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -188,19 +188,23 @@ def relocate(archive):
     archive.folder = moved
 
 
+def name_step(given):
+    return getattr(given, "__name__", given)
+
+
 def goes_on(archive, form, steps):
     archive.store(**form)
     chunks, codecs = archive.layout()
-    for step in steps:
+    for number, step in enumerate(steps, 1):
         step(archive)
         assert 2 not in archive.kinds(), step.__name__
         assert archive.layout() == (chunks, codecs), step.__name__
-        archive.assert_as_files()
+        if IS_LONG or number == len(steps):  # it holds what the steps before wrote
+            archive.assert_as_files()
 
 
-@pytest.mark.parametrize("form", ["as it is", "longer chunks"])
-def test_a_stored_variable_grows_and_is_corrected_in_its_form(archive, form):
-    goes_on(archive, FORMS[form], (append, correct, append))
+def test_a_stored_variable_grows_and_is_corrected_in_its_form(archive):
+    goes_on(archive, FORMS["as it is"], (append, correct, append))
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "virtual"])
@@ -214,8 +218,9 @@ def test_joined_manifests_of_an_expired_build_are_the_datasets_own(archive, stor
     archive.assert_as_files()
 
 
-@pytest.mark.parametrize("then", [append, build], ids=lambda step: step.__name__)
-@pytest.mark.parametrize("stored", ["mask", "packed", None])
+@pytest.mark.parametrize(
+    ("stored", "then"), crossed(["mask", "packed", None], [append, build]), ids=name_step
+)
 def test_groups_of_others_stay_where_the_build_expired(archive, stored, then):
     """The log of the commit that made them is that of the tip, and of no build."""
     others(archive)
@@ -377,7 +382,7 @@ def test_a_variable_whose_region_was_stored_first_goes_on_as_a_whole(archive):
     for step in (append, correct, append):
         step(archive)
         assert 2 not in archive.kinds()
-        archive.assert_as_files()
+    archive.assert_as_files()
 
 
 def test_reports_say_what_is_stored(archive):

@@ -40,7 +40,7 @@ from icevirt.objects import fetch
 from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.copy_chunks import encode_chunks
-from long_forms import cases
+from long_forms import cases, crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -158,10 +158,12 @@ def other_variable(archive):
 _CARRYING = [mask, region, itself, other_variable, relocate, join]
 
 
-@pytest.mark.parametrize("variable", ["packed", "packed_twin"])
 @pytest.mark.parametrize(
-    "steps",
-    cases([*product(_CARRYING, repeat=2)], *[*product(_CARRYING, repeat=2)][1::5]),
+    ("steps", "variable"),
+    crossed(
+        cases([*product(_CARRYING, repeat=2)], *[*product(_CARRYING, repeat=2)][1::5]),
+        ["packed", "packed_twin"],
+    ),
     ids=name_growth,
 )
 def test_another_array_in_the_place_of_one_is_never_called_in_step(archive, variable, steps):
@@ -174,8 +176,7 @@ def test_another_array_in_the_place_of_one_is_never_called_in_step(archive, vari
             np.testing.assert_array_equal(own["packed"][point], auto["packed"][point])
 
 
-@pytest.mark.parametrize("how", ["commit", "amend"])
-@pytest.mark.parametrize("client", ["icevirt", "official"])
+@pytest.mark.parametrize(("client", "how"), crossed(["icevirt", "official"], ["commit", "amend"]))
 def test_who_repeats_the_metadata_of_a_build_calls_no_twin_in_step(archive, client, how):
     if client == "official":
         repo = official(archive.repo)

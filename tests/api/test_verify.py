@@ -1,6 +1,5 @@
 """`icevirt.verify` finds what differs between a repository and its files, and nothing else."""
 
-import importlib
 import io
 import os
 import shutil
@@ -24,6 +23,7 @@ from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.execution.selection import default_executor
 from icevirt.model.chunks import ChunkTable
 from icevirt.tasks.verify import comparison, references
+from tasks import deadly
 
 
 def made(place):
@@ -233,26 +233,11 @@ def test_real_files_have_no_difference(nemo_files, repo_path, in_process):
     assert checked.chunks == report.references.virtual
 
 
-DEADLY = """
-import os, signal
-from icevirt.tasks.verify.comparison import compare_file
-
-def compare(place, url, wanted):
-    if url.endswith("{name}"):
-        os.kill(os.getpid(), signal.SIGSEGV)
-    return compare_file(place, url, wanted)
-"""
-
-
 @pytest.mark.ci
-def test_a_file_that_crashes_its_library_is_reported_and_the_others_compared(
-    built, tmp_path, monkeypatch
-):
+def test_a_file_that_crashes_its_library_is_reported_and_the_others_compared(built, monkeypatch):
     """Files are read in a child: whoever verifies lives on."""
     name = Path(built[2][1]).name
-    (tmp_path / "deadly.py").write_text(DEADLY.format(name=name))
-    monkeypatch.syspath_prepend(tmp_path)
-    deadly = importlib.import_module("deadly")
+    assert name == deadly.NAME
     monkeypatch.setattr(comparison, "compare_file", deadly.compare)
     report = verify(built, full=True)
     (difference,) = report.checked.differences

@@ -3,15 +3,16 @@
 import json
 import os
 import signal
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 import icevirt
+from catalog import taking
 from catalog.ways import content, count_opens, write
 from icevirt.scan import registry
-from tasks.stub_scanner import install
+from icevirt.tasks import forkserver
 
 TIME = ("--concat-dim", "time")
 WAYS = {
@@ -29,38 +30,6 @@ WAYS = {
     ),
 }
 """Words of a build, its arguments, and how often it opens each file of a scan without options."""
-
-SCRIPT = """
-import json, os, signal, sys, time
-from pathlib import Path
-import icevirt
-from icevirt.api.dataset import planning, scanning, transaction
-from icevirt.tasks import scan
-
-catalog, repo, moment, options = json.loads(sys.argv[1])
-
-def die(*_, **options):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def after(function):
-    return lambda *given: (function(*given), die())
-
-def met(*given, take=scanning._take_facts):
-    Path(repo + ".ready").touch()
-    while len(list(Path(repo).parent.glob("*.ready"))) < 2:
-        time.sleep(0.01)
-    take(*given)
-
-if moment == "first facts":
-    scan.write_facts = after(scan.write_facts)
-if moment == "plan":
-    planning.combine_eras = die
-if moment == "commit":
-    transaction.commit = die
-if moment == "meeting":
-    scanning._take_facts = met
-icevirt.build(None, repo, catalog=catalog, executor="in-process", **options)
-"""
 
 
 @pytest.fixture
@@ -82,10 +51,12 @@ def scanned(files, tmp_path):
     return str(tmp_path / "catalog")
 
 
-def process(catalog, repo, moment, options):
-    """Start a process that builds from a catalog alone."""
-    words = [sys.executable, "-c", SCRIPT, json.dumps([catalog, str(repo), moment, options])]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, env=os.environ)
+def run_apart(*given):
+    """Build from a catalog alone in a process of its own; return its exit code."""
+    child = forkserver.Child("catalog.taking")
+    with suppress(EOFError):  # it was killed
+        child.ask(240, taking.take, *given)
+    return child.end()
 
 
 def test_commands_build_one_scan_in_several_ways(files, tmp_path, run, monkeypatch, in_process):
@@ -106,10 +77,10 @@ def test_commands_build_one_scan_in_several_ways(files, tmp_path, run, monkeypat
 
 @pytest.mark.ci
 def test_a_first_file_that_ends_its_process_does_not_hide_the_dimensions(
-    files, tmp_path, monkeypatch
+    files, tmp_path, stub_site, monkeypatch
 ):
     """All files are scanned without hints then, and the catalog says what differs."""
-    monkeypatch.syspath_prepend(install(tmp_path / "site"))
+    monkeypatch.syspath_prepend(stub_site)
     registry.scanners.cache_clear()
     bad = tmp_path / "bad.stub"
     bad.write_text("STUB crash")
@@ -126,9 +97,7 @@ def test_a_build_that_is_killed_after_it_took_facts_is_finished(
 ):
     """Facts that were taken count; the others are taken by the next build."""
     repo, options = tmp_path / "repo", WAYS["tolerant"][1]
-    killed = process(scanned, repo, moment, options)
-    _, error = killed.communicate(timeout=120)
-    assert killed.returncode == -signal.SIGKILL, error.decode()
+    assert run_apart(scanned, str(repo), moment, options) == -signal.SIGKILL
     taken = len(os.listdir(f"{scanned}/more"))
     assert taken == (1 if moment == "first facts" else 3)
     opens = count_opens(monkeypatch)
@@ -146,13 +115,11 @@ def test_a_build_that_is_killed_after_it_took_facts_is_finished(
 def test_two_processes_take_facts_at_the_same_time(files, scanned, tmp_path, monkeypatch, other):
     """Both find that the same facts are lacking before either has taken one."""
     ways = {"a": WAYS["time"][1], "b": WAYS[other][1]}
-    running = {
-        name: process(scanned, tmp_path / name, "meeting", options)
-        for name, options in ways.items()
-    }
-    for each in running.values():
-        _, error = each.communicate(timeout=240)
-        assert each.returncode == 0, error.decode()
+    with ThreadPoolExecutor(len(ways)) as pool:
+        codes = pool.map(
+            lambda name: run_apart(scanned, str(tmp_path / name), "meeting", ways[name]), ways
+        )
+        assert [*codes] == [0, 0]
     opens = count_opens(monkeypatch)
     for name, options in ways.items():
         icevirt.plan(None, catalog=scanned, executor="in-process", **options)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +20,7 @@ from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
 from icevirt.storage.constructors import storage_of
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks import scan as scan_tasks
+from long_forms import IS_LONG
 
 FORMATS = ("NETCDF4", "NETCDF3_64BIT_OFFSET")
 
@@ -111,7 +113,10 @@ def test_each_way_equals_a_build_from_scratch(archive, tmp_path, opens):
     report = icevirt.scan_files([str(bad), *flat], catalog, scan_options={"max_bad_files": 1})
     assert len(report.bad_files) == 1
     assert set(opens.values()) == {1}
-    for number, (name, (sources, options)) in enumerate(ways(archive).items()):
+    every = [*ways(archive).items()]
+    if not IS_LONG:  # formats take turns
+        every = every[h5py.is_hdf5(archive[0][0]) :: 2]
+    for number, (name, (sources, options)) in enumerate(every):
         opens.clear()
         built = build(sources, str(tmp_path / f"a{number}"), catalog=catalog, **options)
         assert built.files_scanned == 0, name

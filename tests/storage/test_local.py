@@ -15,6 +15,8 @@ from icevirt.storage.constructors import storage_of
 from icevirt.storage.local import LocalStorage, local_filesystem_storage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import LostRace, Version, Written
+from servers.racing import raced
+from storage import dying
 
 
 def _race(root: str, name: int, times: int) -> None:
@@ -28,115 +30,22 @@ def _race(root: str, name: int, times: int) -> None:
                 break
 
 
-def _forked(act) -> int:
-    """Call ``act`` in a child that does nothing else; return the child."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            act()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
-
-
-def _status(child: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 @pytest.mark.ci
 def test_of_eight_processes_that_race_none_is_lost(tmp_path):
     storage = LocalStorage(tmp_path)
     storage.put_if("repo", b"", was=None)
-    racers = [_forked(lambda n=n: _race(str(tmp_path), n, 25)) for n in range(8)]
-    assert [_status(racer) for racer in racers] == [0] * 8
+    racers = [dying.forked(lambda n=n: _race(str(tmp_path), n, 25)) for n in range(8)]
+    assert [dying.status(racer) for racer in racers] == [0] * 8
     lines = storage.get("repo").decode().split()
     assert sorted(lines) == sorted(f"{name}:{n}" for name in range(8) for n in range(25))
     assert os.listdir(tmp_path) == ["repo"]
 
 
-class Deadly:
-    """Stands in for the module ``os`` and dies at the n-th call of something that changes a disk.
-
-    What a death after a call leaves is what one before the next call leaves.
-    """
-
-    CALLS = frozenset({"open", "write", "fsync", "link", "rename", "unlink", "mkdir", "close"})
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def __getattr__(self, name):
-        real = getattr(os, name)
-        if name not in self.CALLS:
-            return real
-
-        def call(*args, **kwargs):
-            self.left -= 1
-            if self.left == 0:
-                os._exit(9)
-            if name == "write":  # a torn write: half of it reaches the file
-                args = (args[0], memoryview(args[1])[: max(1, len(args[1]) // 2)])
-            return real(*args, **kwargs)
-
-        return call
-
-
-def _dying(action, at: int, unnamed: bool) -> int:
-    """Run ``action`` in a child that is killed at its n-th step; return its exit code."""
-
-    def act():
-        durable.os = local.os = Deadly(at)
-        if not unnamed:
-            durable._has_unnamed = lambda: False
-        action()
-
-    return _status(_forked(act))
-
-
 @pytest.mark.ci
-@pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed files", "staged files"])
-@pytest.mark.parametrize("verb", ["put new", "put over", "create", "update"])
-def test_a_writer_killed_at_any_step_leaves_the_old_bytes_or_the_new(tmp_path, verb, unnamed):
-    old, new = b"old bytes", b"the new bytes"
-    for at in range(1, 100):
-        storage, version = LocalStorage(tmp_path / f"{at}"), None
-        if verb in ("put over", "update"):
-            version = storage.put_if("d/repo", old, was=None).version
-
-        def act(storage=storage, version=version):
-            if verb.startswith("put"):
-                storage.put("d/repo", new)
-            else:
-                storage.put_if("d/repo", new, was=version)
-
-        code = _dying(act, at, unnamed)
-        found = {info.path: storage.get(info.path) for info in storage.list()}
-        allowed = [{"d/repo": new}, {"d/repo": old} if version else {}]
-        assert found in allowed, (at, found)
-        storage.put("d/repo", b"whoever comes next")
-        current = storage.get_versioned("d/repo")[1]
-        assert isinstance(storage.put_if("d/repo", b"and next", was=current), Written)
-        if code == 0:
-            break
-    else:
-        pytest.fail("the action never finished")
-    assert at > 4
-
-
-@pytest.mark.ci
-def test_a_killed_create_leaves_no_stray_file_at_all(tmp_path):
-    for at in range(1, 30):
-        root = tmp_path / str(at)
-        root.mkdir()
-        code = _dying(
-            lambda root=root: LocalStorage(root).put_if("repo", b"new", was=None), at, True
-        )
-        assert os.listdir(root) in ([], ["repo"])
-        if code == 0:
-            return
-    pytest.fail("the action never finished")
+@pytest.mark.parametrize("strike", [dying.strike_writers, dying.strike_creators])
+def test_a_writer_killed_at_any_step_leaves_the_old_bytes_or_the_new(tmp_path, strike):
+    (struck,) = raced(strike, [(str(tmp_path),)])
+    assert struck > 4
 
 
 def test_a_storage_that_does_not_wait_for_the_disk_says_so_and_nothing_remembers_it(tmp_path):

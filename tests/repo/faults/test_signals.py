@@ -29,7 +29,7 @@ from repo.v1 import upgrading
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT)
-STEP = 1 if os.environ.get("ICEVIRT_SIGNALS") == "all" else 40
+STEP = 1 if os.environ.get("ICEVIRT_SIGNALS") == "all" else 75
 PACKAGE = Path(icevirt.__file__).parent
 WRITING = frozenset(
     str((PACKAGE / name).resolve(strict=True))

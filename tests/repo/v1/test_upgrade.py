@@ -22,7 +22,7 @@ from icevirt.repo.v1.upgrade import upgrade
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from icevirt.wire.repo_info import file as repo_file
 from repo.faults.faulty import VERBS, Faulty, deaths
-from repo.support import array_json, sound
+from repo.support import Sound, array_json, sound
 from repo.v1 import racers
 from repo.v1.clients import NAMES, commit, in_memory, official, one, unpacked, v1_client
 from repo.v1.upgrading import history, run, written
@@ -164,7 +164,7 @@ def test_a_snapshot_of_the_future_is_said_before_anything_is_changed(storage):
 @pytest.mark.slow
 def test_killed_at_any_call_it_is_v1_or_v2_and_goes_on(small):
     plain = in_memory(small)
-    before, checked = history(plain), set()
+    before, checked, is_sound = history(plain), set(), Sound(plain)
     for storage in deaths(run, lambda: in_memory(small)):
         repo = Repository.open(storage)
         assert history(storage) == before
@@ -179,7 +179,7 @@ def test_killed_at_any_call_it_is_v1_or_v2_and_goes_on(small):
         assert again.list_branches() == {"main", "dev", "shared"}
         assert (again.list_tags(), again.config.inline_chunk_threshold_bytes) == ({"t"}, 16)
         assert not list(storage.list("refs"))
-        assert sound(storage)
+        assert is_sound(storage, repo.spec_version)
 
 
 class Interrupted(Faulty):
@@ -243,7 +243,7 @@ def test_what_v1_clients_do_at_any_moment_is_carried_over_or_fails(small):
         once[:] = history(storage.storage)
         run(storage)  # a branch made when all was over, without a look at what is there
 
-    before = history(in_memory(small))
+    before, is_sound = history(in_memory(small)), Sound(in_memory(small))
     outcomes = set()
     for storage, output in everywhere(small, make, finish):
         made, created, tagged, deleted = output
@@ -254,7 +254,7 @@ def test_what_v1_clients_do_at_any_moment_is_carried_over_or_fails(small):
         assert ("late" in repo.list_tags()) == tagged
         assert ("t" not in repo.list_tags()) == deleted
         assert not list(storage.list("refs"))
-        assert sound(storage)
+        assert is_sound(storage, *map(bool, output))
     assert outcomes == {True, False}
 
 
@@ -268,10 +268,11 @@ def test_a_commit_of_a_client_that_knows_both_succeeds_at_any_moment(small):
         output = []
         return (lambda: output.append(session.commit("ours"))), output
 
-    before = history(in_memory(small))
+    before, is_sound = history(in_memory(small)), Sound(in_memory(small))
     for storage, output in everywhere(small, make):
         assert history(storage) == [*output, *before]
-        assert sound(storage)
+        order = [type(update.kind).__name__ for update in Repository.open(storage).ops_log()]
+        assert is_sound(storage, *order)
 
 
 @pytest.mark.ci
@@ -280,13 +281,13 @@ def test_two_upgrades_at_once_make_one(small):
         output = []
         return (lambda: output.append(run(storage))), output
 
-    before = history(in_memory(small))
+    before, is_sound = history(in_memory(small)), Sound(in_memory(small))
     for storage, _ in everywhere(small, make):
         assert history(storage) == before
         assert not list(storage.list("refs"))
         log = [type(u.kind).__name__ for u in Repository.open(storage).ops_log()]
         assert log.count("RepoMigrated") == 1
-        assert sound(storage)
+        assert is_sound(storage, *log)
 
 
 # -- the official client --------------------------------------------------------------------------

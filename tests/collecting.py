@@ -1,10 +1,8 @@
 """Saves work of collecting the tests, which each process does for itself.
 
-Files that have no tests of this tier are not read: a collection records which they are. And each
-process begins to import with another file, so that a clean clone is compiled once.
+Files that have no tests of this tier are not read: a collection records which they are.
 """
 
-import contextlib
 import json
 import os
 from collections import Counter
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.pathlib import import_path
 
 _RECORD = "icevirt/tiers"
 _VARIABLES = ("ICEVIRT_", "HYPOTHESIS_", "CI")
@@ -72,19 +69,6 @@ class Collecting:
             return None
         self._ignored.add(name)
         return True
-
-    def pytest_collection(self, session: pytest.Session) -> None:
-        """Import first what other processes import later."""
-        worker = getattr(self._config, "workerinput", None)
-        if worker is None:
-            return
-        names = sorted(filter(_is_test, self._files.keys() - self._unneeded))
-        begin = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-        how = {"mode": self._config.option.importmode, "root": self._root}
-        for name in names[begin:] + names[:begin]:
-            # what fails does so again when it is collected, or finds there what a conftest.py adds
-            with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
-                import_path(self._root / name, consider_namespace_packages=False, **how)
 
     def remember(self, tiers: dict[str, list[pytest.Item]]) -> None:
         """Record what was found, once."""

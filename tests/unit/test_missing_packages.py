@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
+from functools import cache
 from importlib import metadata
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import zarr
 
 from builds.support import write_days
+from forking import Parent
 from icevirt.cli.help import COMMANDS
 from scanners.tiff.tiff_files import by_gdal, values
 
@@ -47,21 +50,35 @@ ARGUMENTS = {
 }
 """What a command takes; others take a repository."""
 
-CHILD = """
-import contextlib, io, json, sys
-missing, commands = json.loads(sys.argv[1])
+PARENT = """
+missing, asked = set({missing!r}), set()
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if lacks(name):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+def lacks(name):
+    asked.add(name.partition(".")[0])
+    return name.partition(".")[0] in missing
 
 def spec_of(name, package=None):
-    return None if name.partition(".")[0] in missing else find_spec(name, package)
+    return None if lacks(name) else find_spec(name, package)
 
 import importlib.util
 find_spec, importlib.util.find_spec = importlib.util.find_spec, spec_of
 sys.meta_path.insert(0, Missing())
+import xarray, zarr
+import icevirt.access.xarray.backend, icevirt.cli.main, icevirt.repo.repository
+if "pyarrow" not in missing:
+    import icevirt.api.build, icevirt.api.update, icevirt.cli.commands
+    import icevirt.display.descriptions, icevirt.display.progress, icevirt.display.render
+"""
+CHILD = """
+import contextlib, io, json, sys
+now, commands = json.loads(sys.argv[1])
+assert not asked & (missing - {*now})  # by what is imported already
+missing = {*now}
 output = {}
 from icevirt.cli.main import run
 for words in commands:
@@ -103,6 +120,22 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.fixture(scope="module")
+def parents(folder):
+    """Return by what it lacks a process that has imported what no installation like it lacks."""
+    with ExitStack() as stack:
+
+        @cache
+        def parent(has_builder):
+            alike = (set(i) for i in INSTALLATIONS.values() if ("pyarrow" in i) is not has_builder)
+            place = folder / f"output {has_builder}"
+            place.mkdir()
+            lacking = PARENT.format(missing=sorted(set.union(*alike)))
+            return stack.enter_context(Parent(lacking, place))
+
+        yield lambda missing: parent("pyarrow" not in missing)
+
+
 @pytest.mark.parametrize(
     "missing",
     [
@@ -110,7 +143,7 @@ def folder(tmp_path_factory):
         for name, lacks in INSTALLATIONS.items()
     ],
 )
-def test_no_command_and_no_name_shows_a_traceback(missing, folder):
+def test_no_command_and_no_name_shows_a_traceback(missing, folder, parents):
     """Whatever lacks a package names an extra that there is, or the package itself."""
     commands = [
         [name, *ARGUMENTS.get(name, "repo").split()]
@@ -118,15 +151,10 @@ def test_no_command_and_no_name_shows_a_traceback(missing, folder):
         for name in names
     ]
     commands.append(["build", "archive/", "new", "--executor", "spark"])
-    ran = subprocess.run(
-        [sys.executable, "-c", CHILD, json.dumps([missing, commands])],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    output = json.loads(ran.stdout.splitlines()[-1])
+    ran = parents(missing).fork(CHILD, json.dumps([missing, commands]), cwd=folder)
+    stdout, stderr = ran.communicate()
+    assert ran.returncode == 0, stderr
+    output = json.loads(stdout.splitlines()[-1])
     extras = set(metadata.metadata("icevirt").get_all("Provides-Extra"))
     for what, (state, text) in output.items():
         assert "Traceback" not in text, (what, text)

@@ -1,12 +1,8 @@
 """A process whose server hangs ends when its user says so, and when another file is in error."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
-from threading import Timer
 
 import h5py
 import numpy as np
@@ -14,6 +10,7 @@ import pytest
 import zarr
 
 import icevirt
+from forking import Parent
 from icevirt.objects.web_client import RetryPolicy
 from long_forms import cases
 from servers.faults import refused, slow
@@ -22,6 +19,13 @@ SECOND = 1.0  # in which a process neither runs nor waits for a processor
 START = 45.0  # of a process, on a busy machine
 HANGING = 600.0
 
+IMPORTS = """
+import asyncio, dask.array, h5py, pydantic, xarray, zarr
+import icevirt.access.store.zarr_store, icevirt.access.xarray.backend
+import icevirt.api.update, icevirt.cli.commands, icevirt.cli.main
+import icevirt.display.descriptions, icevirt.display.progress, icevirt.display.render
+xarray.backends.list_engines()
+"""
 BEGIN = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
@@ -59,7 +63,7 @@ zarr.open_group(repo.readonly_session("main").store, mode="r")["v"][:]
 COMMANDS = {
     "scan": ["scan", "URL/data/2.h5"],
     "scan in processes": ["scan", "URL/data/1.h5", "URL/data/2.h5", "--catalog", "ROOT-scans"],
-    "build": ["build", "URL/data/1.h5", "URL/data/2.h5", "ROOT-other"],
+    "build": [*"build URL/data/1.h5 URL/data/2.h5 ROOT-other --executor in-process".split()],
     "plan": ["plan", "URL/data/1.h5", "URL/data/2.h5"],
     "update": ["update", "ROOT", "--authorize", "URL/"],
     "verify": ["verify", "ROOT", "--authorize", "URL/"],
@@ -97,13 +101,17 @@ def root(http_server, tmp_path):
     return tmp_path / "repo"
 
 
-def run(program, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-c", BEGIN + program, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    """A process with the imports of all programs of this module."""
+    with Parent(IMPORTS, tmp_path_factory.mktemp("output")) as made:
+        yield made
+
+
+@pytest.fixture
+def run(parent):
+    """Begin a program."""
+    return lambda program, *arguments: parent.fork(BEGIN + program, *arguments)
 
 
 def seconds_of_processors(process):
@@ -121,14 +129,10 @@ def interrupt(process, rules):
         time.sleep(0.3)  # until it waits
         begin, used = time.monotonic(), seconds_of_processors(process)
         process.send_signal(signal.SIGINT)
-        killer = Timer(100, process.kill)
-        killer.start()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        killer.cancel()
-        took = time.monotonic() - begin
+        process.poll(100)
+        took = process.ended - begin
         waited = took - (seconds_of_processors(process) - used)
-        output, error = process.communicate(timeout=100)
-        return waited, output, error
+        return waited, *process.communicate()
     finally:
         process.kill()
         process.communicate()
@@ -136,7 +140,7 @@ def interrupt(process, rules):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("how", ways(READ | {"dask": OF_DASK}))
-def test_ctrl_c_ends_a_read_whose_server_hangs(how, root, http_server):
+def test_ctrl_c_ends_a_read_whose_server_hangs(run, how, root, http_server):
     process = run((READ | {"dask": OF_DASK})[how], http_server.url, root)
     waited, _, error = interrupt(process, http_server.rules)
     assert waited < SECOND
@@ -145,7 +149,7 @@ def test_ctrl_c_ends_a_read_whose_server_hangs(how, root, http_server):
     assert "was destroyed" not in error
 
 
-def test_ctrl_c_ends_the_opening_of_a_repository_whose_server_hangs(http_server):
+def test_ctrl_c_ends_the_opening_of_a_repository_whose_server_hangs(run, http_server):
     http_server.rules.add(slow(HANGING), times=1000)
     program = 'import icevirt\nicevirt.Repository.open(icevirt.http_storage(url + "/repo"))'
     waited, _, error = interrupt(run(program, http_server.url, ""), http_server.rules)
@@ -163,7 +167,7 @@ IN_A_BUCKET = {  # and the request that is not answered
 
 @pytest.mark.ci
 @pytest.mark.parametrize("how", IN_A_BUCKET)
-def test_ctrl_c_ends_what_waits_for_a_bucket(how, strict_s3):
+def test_ctrl_c_ends_what_waits_for_a_bucket(run, how, strict_s3):
     call, method, target = IN_A_BUCKET[how]
     repo = icevirt.Repository.create(strict_s3.place.icevirt())
     repo.create_branch("gone", repo.lookup_branch("main"))
@@ -189,7 +193,7 @@ def collect():
 
 @pytest.mark.ci
 @pytest.mark.parametrize("command", cases(COMMANDS, *(c for c in COMMANDS if c != "plan")))
-def test_ctrl_c_ends_a_command_whose_server_hangs(command, root, http_server):
+def test_ctrl_c_ends_a_command_whose_server_hangs(run, command, root, http_server):
     """A build hangs where a plan does, in its scans."""
     arguments = [
         each.replace("URL", http_server.url).replace("ROOT", str(root))
@@ -203,7 +207,7 @@ def test_ctrl_c_ends_a_command_whose_server_hangs(command, root, http_server):
 
 
 @pytest.mark.parametrize("how", ways(READ))
-def test_an_error_does_not_wait_for_another_file_that_hangs(how, root, http_server):
+def test_an_error_does_not_wait_for_another_file_that_hangs(run, how, root, http_server):
     del http_server.files.objects["data/1.h5"]
     begin = time.monotonic()
     process = run(READ[how], http_server.url, root)
@@ -218,7 +222,7 @@ def test_an_error_does_not_wait_for_another_file_that_hangs(how, root, http_serv
 
 
 @pytest.mark.ci
-def test_a_process_that_ends_by_an_error_sends_no_request_again(root, http_server):
+def test_a_process_that_ends_by_an_error_sends_no_request_again(run, root, http_server):
     http_server.rules.clear()
     http_server.rules.add(refused(500), target="/data/2.h5", times=1000)
     program = """

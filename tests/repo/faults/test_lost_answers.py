@@ -78,9 +78,9 @@ def outcome(act, direct, proxied, allowed) -> bool:
         acknowledged = False
     storage = direct.icevirt()
     before, after = allowed
-    assert state(storage) == after or not (acknowledged or state(storage) != before)
-    assert sound(storage)
-    commit(Repository.open(storage), "main", 9, "next")
+    left = state(storage)
+    assert left == after or not (acknowledged or left != before)
+    commit(Repository.open(storage), "main", 9, "next")  # heals nothing of what is checked now
     assert sound(storage)
     return acknowledged
 

@@ -42,15 +42,16 @@ def test_a_dataset_that_came_from_elsewhere_authorizes_nothing(built, tmp_path, 
 
 
 def test_recorded_stands_for_the_prefixes_of_ones_own_builds(built, tmp_path, run):
-    status, _, error = run("verify", tmp_path / "repo", "--authorize", "recorded", "-q")
+    status, _, error = run("verify", tmp_path / "repo", "--authorize", "recorded", "-q", *HERE)
     assert (status, error) == (0, f"authorized: {(tmp_path / 'in').as_uri()}/\n")
     shutil.move(tmp_path / "repo", tmp_path / "moved")
-    status, _, error = run("verify", tmp_path / "moved", "--authorize", "recorded")
+    status, _, error = run("verify", tmp_path / "moved", "--authorize", "recorded", *HERE)
     assert status == 2
     assert "nothing is recorded" in error
 
 
 IN_PROCESS = {"executor": "in-process"}
+HERE = ("--executor", "in-process")
 VALUES = "authorize_virtual_chunk_access"
 CALLS = {
     "icevirt.open": (VALUES, lambda repo, **given: icevirt.open(repo, **given).load()),

@@ -12,6 +12,7 @@ from builds.support import opened
 from builds.xarray_answer import combined
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
+from long_forms import crossed
 
 CALM = {"data_vars": "minimal", "coords": "minimal", "join": "exact", "compat": "override"}
 
@@ -289,17 +290,16 @@ def test_texts_order_files_as_in_xarray(kind, tmp_path):
     assert found["v"][:, 0].values.tolist() == [1, 1, 0, 2, 2]
 
 
-@pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([["a"], ["a"]], "same step along 'site'"),
-        ([["a", "c", "b"], ["d"]], "not sorted"),
-        ([["a", "c"], ["b", "c"]], "overlap along 'site'"),
-    ],
-    ids=["equal", "not sorted", "one in both"],
-)
-def test_texts_follow_the_rules_of_numbers(kind, labels, message, tmp_path):
+RULES = {
+    "same step along 'site'": [["a"], ["a"]],
+    "not sorted": [["a", "c", "b"], ["d"]],
+    "overlap along 'site'": [["a", "c"], ["b", "c"]],
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), crossed(TEXTS, RULES))
+def test_texts_follow_the_rules_of_numbers(kind, message, tmp_path):
+    labels = RULES[message]
     files = [write_texts(tmp_path / f"{n}.nc", each, n, kind) for n, each in enumerate(labels)]
     with pytest.raises(CombineError, match=message):
         icevirt.plan(files, concat_dim="site")

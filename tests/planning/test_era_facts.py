@@ -437,7 +437,7 @@ PLACE = st.tuples(st.sampled_from(list(KIND)), st.sampled_from(list(KIND)))
 
 
 @pytest.mark.ci
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(PLACE, min_size=2, max_size=9), st.sampled_from(["refuse", "reserve"]))
 def test_eras_are_as_few_as_combine_and_all_of_them_do(places, holes):
     """Two files of an era agree wherever both have a variable; each era is a plan of its own."""

@@ -8,7 +8,7 @@ import xarray as xr
 import icevirt
 from builds.support import verified
 from icevirt.errors import CombineError
-from long_forms import crossed
+from long_forms import cases, crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -197,7 +197,13 @@ BASE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("unlike", "names"), crossed(UNLIKE, ["crs", "crs: x y"]))
+@pytest.mark.parametrize(
+    ("unlike", "names"),
+    crossed(
+        cases(UNLIKE, "another zone", "another projection", "in words", "a list"),
+        ["crs", "crs: x y"],
+    ),
+)
 def test_files_of_several_projections_are_refused_and_groups_keep_them(
     tmp_path, repo_path, unlike, names
 ):
@@ -296,8 +302,9 @@ def test_an_append_of_another_projection_is_refused(tmp_path, repo_path):
         icevirt.append(files[2:], repo_path)
 
 
-@pytest.mark.parametrize("decode_coords", [True, "all"])
-@pytest.mark.parametrize("names", [("crs", "crs"), ("utm32", "utm33")], ids=["one", "two"])
+@pytest.mark.parametrize(
+    ("names", "decode_coords"), crossed([("crs", "crs"), ("utm32", "utm33")], [True, "all"])
+)
 def test_eras_of_other_projections_are_not_shown_as_one_dataset(
     tmp_path, repo_path, names, decode_coords
 ):

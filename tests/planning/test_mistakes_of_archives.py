@@ -7,6 +7,7 @@ import xarray as xr
 import icevirt
 from icevirt.amounts import size_of
 from icevirt.errors import CombineError, ScanError
+from long_forms import crossed
 
 pytestmark = pytest.mark.ci
 
@@ -77,14 +78,16 @@ def test_files_of_two_grids_are_not_padded_into_one(tmp_path, month):
     assert 'group="..."' in str(error)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize(
-    ("changed", "differs"),
-    [({"cells": 36}, "/lat: length of lat 18 → 36"), ({"shift": 2.5}, "/lat: other values")],
-    ids=["lengths", "values"],
-)
-def test_files_of_two_grids_become_a_group_each(tmp_path, month, changed, differs, interleaved):
+GRIDS = {
+    "lengths": ({"cells": 36}, "/lat: length of lat 18 → 36"),
+    "values": ({"shift": 2.5}, "/lat: other values"),
+}
+
+
+@pytest.mark.parametrize(("grid", "interleaved"), crossed(GRIDS, [False, True]))
+def test_files_of_two_grids_become_a_group_each(tmp_path, month, grid, interleaved):
     """The chunks are equal, so that nothing but the grid differs; the proposed fix is taken."""
+    changed, differs = GRIDS[grid]
     for number, days in enumerate((31, 28, 31, 30), 1):
         is_other = number == 2 if interleaved else number == 4
         month(number, days, chunk=(1, 6, 36), **(changed if is_other else {}))

@@ -231,7 +231,7 @@ def archives(draw):
     return files
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(archives())
 def test_numbers_of_random_files_name_the_same_nodes(files):
     with tempfile.TemporaryDirectory() as folder:

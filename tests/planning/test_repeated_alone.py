@@ -9,6 +9,7 @@ import icevirt
 from builds.support import verified
 from builds.xarray_answer import combined
 from icevirt.errors import CombineError
+from long_forms import crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -60,17 +61,16 @@ def by_xarray(files):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("spec", "eras"),
-    [
-        (((4, 0), (5, 0), (6, 9)), ((0, 1), (2,))),
-        (((4, 0), (6, 9)), ((0,), (1,))),
-        (((1, 0), (2, 9), (3, 9)), ((0,), (1, 2))),
-    ],
-    ids=["the last is alone", "each is alone", "the first is alone, with one step"],
-)
-def test_each_era_repeats_what_gets_the_dimension(tmp_path, repo_path, kind, spec, eras):
+ALONE = {
+    "the last is": (((4, 0), (5, 0), (6, 9)), ((0, 1), (2,))),
+    "each is": (((4, 0), (6, 9)), ((0,), (1,))),
+    "the first is, with one step": (((1, 0), (2, 9), (3, 9)), ((0,), (1, 2))),
+}
+
+
+@pytest.mark.parametrize(("kind", "alone"), crossed(KINDS, ALONE))
+def test_each_era_repeats_what_gets_the_dimension(tmp_path, repo_path, kind, alone):
+    spec, eras = ALONE[alone]
     files = written(tmp_path, spec, kind=kind)
     report = icevirt.build(
         files, repo_path, concat_dim="scan",

@@ -8,6 +8,7 @@ import icevirt
 from builds.support import opened, write_days
 from grouping import grouped
 from icevirt import errors
+from long_forms import crossed
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 
@@ -50,11 +51,11 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("tolerance", LIMITS.values(), ids=LIMITS)
-@pytest.mark.parametrize(("by", "within"), [(0.9e-4, True), (2e-4, False), (np.nan, False)])
-def test_it_is_held_exactly(by, within, tolerance, days, tmp_path):
+@pytest.mark.parametrize(("limit", "by"), crossed(LIMITS, [2e-4, 0.9e-4, np.nan]))
+def test_it_is_held_exactly(by, limit, days, tmp_path):
+    tolerance = LIMITS[limit]
     shift(days[1], "x", np.float32(by))
-    if within:
+    if by < 1e-4:
         built(days, tmp_path, tolerance=tolerance)
         return
     with pytest.raises(errors.CombineError, match=r"more than the tolerance|one is missing") as e:

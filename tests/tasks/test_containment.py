@@ -194,6 +194,7 @@ def test_children_of_one_process_come_from_one_server():
 
 @pytest.mark.parametrize("module", ["icevirt.tasks.verify.comparison", local_executors.__name__])
 def test_a_server_has_one_thread_when_it_forks(module):
+    forkserver._server.cache_clear()  # tests let theirs import icechunk, which starts threads
     child = forkserver.Child(module)
     server = child.ask(None, os.getppid)
     assert len(os.listdir(f"/proc/{server}/task")) == 1

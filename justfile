@@ -216,7 +216,7 @@ ci:
     # the second tier waits for servers and Spark: the checks take what it leaves of the processors,
     # and find their packages installed, so that none is written below running tests
     uv sync --quiet --group docs --group release
-    nice just checks >build/checks.log 2>&1 & checks=$!
+    nice -n 4 just checks >build/checks.log 2>&1 & checks=$!
     passed=true
     CI=true uv run pytest --tier=rest || passed=false
     wait "$checks" || passed=false

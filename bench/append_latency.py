@@ -34,20 +34,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from datetime import date, timedelta
 from functools import partial
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import h5py
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import late_proxy
 from backfill_grib import lengthened
 from commit_history import with_history
 
@@ -56,8 +54,6 @@ from servers import places
 from servers.places import BUCKET, S3Place
 from servers.processes import free_port, running
 
-_READ, _WRITTEN = "bytes read", "bytes written"  # of bodies, in counts of the proxy
-_WAITS = "waits"  # as many answers came one after the other: none was asked for before the last
 _WIDTH = 128  # values of a step, 512 bytes: a chunk of its own
 _CHECKPOINTS = (  # on a local disk the other one takes four times as long
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -81,22 +77,17 @@ def main() -> None:
     parser.add_argument("--how", choices=["append", "update", "stream"], default="append")
     parser.add_argument("--trace", action="store_true", help="print each request, and its seconds")
     parser.add_argument("--peer", action="store_true", help="measure icechunk's client, too")
-    parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.proxy:
-        serve(int(asked.proxy[0]), int(asked.proxy[1]), float(asked.proxy[2]))
-        return
     if asked.reader:
         read_when_told(*asked.reader)
         return
     if asked.leads and (asked.every or not asked.grib):
         parser.error("--leads takes --grib, and no --every")
-    server, proxy = free_port(), free_port()
+    server = free_port()
     env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(server), "LOG_LEVEL": "ERROR"}
-    late = [sys.executable, __file__, "--proxy", str(proxy), str(server), str(asked.latency)]
     with (
         running([sys.executable, "-m", "ministack"], port=server, env=env),
-        running(late, port=proxy),
+        late_proxy.before(server, asked.latency) as proxy,
         tempfile.TemporaryDirectory(dir="/var/tmp") as folder,
     ):
         places.make_s3_bucket(f"http://127.0.0.1:{server}")
@@ -131,14 +122,14 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         put(there, f"{0:06}.{suffix}", folder / "next", asked)
         sources.append(archive)
         steps += 1
-    tell(proxy, 0)
+    late_proxy.tell(proxy, 0)
     begin = time.perf_counter()
     icevirt.build(sources, repo, executor="in-process", **options_of(asked, dimension, steps))
     print(f"built {steps * asked.arrays:,} references in {time.perf_counter() - begin:.0f} s")
     held = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo").store()
     if asked.commits:
         held.put("repo", with_history(bytes(held.get("repo").bytes()), asked.commits))
-    tell(proxy, asked.latency)
+    late_proxy.tell(proxy, asked.latency)
     if asked.every:
         arriving = []
         for number in range(asked.files + 1):
@@ -154,7 +145,7 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     first = 1 if asked.how == "update" else 0
     for number in range(asked.files):
         write(folder / "next", steps + number, 1, asked.arrays)
-        asked_of(proxy)
+        late_proxy.asked_of(proxy)
         begin, spent = time.perf_counter(), time.process_time()
         put(there, f"{first + number:06}.{suffix}", folder / "next", asked)
         report = commit()[-1]
@@ -163,10 +154,10 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         seconds = getattr(report, "seconds", {})
         phases = {name: round(value, 2) for name, value in seconds.items()}
         if asked.trace:
-            print(trace_of(proxy))
-        requests = dict(asked_of(proxy).most_common())
-        read, written = requests.pop(_READ, 0), requests.pop(_WRITTEN, 0)
-        waits = requests.pop(_WAITS, 0)
+            print(late_proxy.trace_of(proxy))
+        requests = dict(late_proxy.asked_of(proxy).most_common())
+        read, written = requests.pop(late_proxy.READ, 0), requests.pop(late_proxy.WRITTEN, 0)
+        waits = requests.pop(late_proxy.WAITS, 0)
         print(
             f"{number:4}  {took[-1]:.2f}  {used[-1]:.2f}  {getattr(report, 'flat', '')}  {waits}  "
             f"{read:,} B  {written:,} B  {phases}  "
@@ -182,8 +173,8 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
             assert all(opened.sizes[name] > at for name, at in new.items())
         read_in.append(time.perf_counter() - begin)
         if asked.trace:
-            print("\n" + trace_of(proxy))
-        print(f"{read_in[-1]:.2f}  {dict(asked_of(proxy).most_common())}", flush=True)
+            print("\n" + late_proxy.trace_of(proxy))
+        print(f"{read_in[-1]:.2f}  {dict(late_proxy.asked_of(proxy).most_common())}", flush=True)
     print(
         f"median {statistics.median(took):.2f} s, most {max(took):.2f} s; "
         f"processor median {statistics.median(used):.2f} s; "
@@ -282,7 +273,7 @@ def pace(
         if asked.how != "stream" and number_there <= done:
             time.sleep(0.02)
             continue
-        asked_of(proxy)
+        late_proxy.asked_of(proxy)
         begin, spent = time.time(), time.process_time()
         reports = commit()
         now, before = time.time(), done
@@ -291,9 +282,9 @@ def pace(
         done += files_in(reports)
         committed_at[before:done] = [now] * (done - before)
         used.append(time.process_time() - spent)
-        requests = asked_of(proxy)
-        waits = requests.pop(_WAITS, 0)
-        total = sum(requests.values()) - requests[_READ] - requests[_WRITTEN]
+        requests = late_proxy.asked_of(proxy)
+        waits = requests.pop(late_proxy.WAITS, 0)
+        total = sum(requests.values()) - requests[late_proxy.READ] - requests[late_proxy.WRITTEN]
         print(
             f"{len(used):4}  {done - before}  {now - begin:.2f}  {used[-1]:.2f}  {waits}  {total}",
             flush=True,
@@ -382,14 +373,6 @@ def print_batches(query: Any) -> None:
     names = {name: None for each in batches for name in each}
     middle = {name: statistics.median(each.get(name, 0) for each in batches) for name in names}
     print(f"{len(batches)} batches of Spark, medians in ms: {middle}")
-
-
-def tell(proxy: int, latency: float) -> None:
-    """Let the proxy wait so many seconds before each answer."""
-    connection = HTTPConnection("127.0.0.1", proxy, timeout=30)
-    connection.request("GET", f"/late/{latency}")
-    connection.getresponse().read()
-    connection.close()
 
 
 def peer(late: S3Place, asked: Any, steps: int) -> None:
@@ -485,119 +468,6 @@ def write_arrays(path: Path, begin: int, steps: int, arrays: int) -> None:
             h5py.h5d.create(file.id, name.encode(), h5py.h5t.IEEE_F32LE, space, dcpl=made)
             file[name].dims[0].attach_scale(time_)
             file[name].dims[1].attach_scale(x)
-
-
-# -- the proxy -------------------------------------------------------------------------------------
-
-
-class Late(BaseHTTPRequestHandler):
-    """Passes requests on, late, and counts them by method and folder."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
-    server_port = 0
-    latency = 0.0
-    counts: ClassVar[Counter[str]] = Counter()
-    spans: ClassVar[list[tuple[float, float]]] = []  # when a request came, and when its answer went
-    names: ClassVar[list[str]] = []  # of the same requests
-
-    def _pass(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if self.path.startswith("/late/"):
-            Late.latency = float(self.path.removeprefix("/late/"))
-            self._answer(200, {}, b"")
-            return
-        if self.path == "/trace":
-            first = min((begin for begin, _ in Late.spans), default=0.0)
-            told = sorted(zip(Late.spans, Late.names, strict=True))
-            lines = (f"  {b - first:.3f} {e - first:.3f} {name}" for (b, e), name in told)
-            self._answer(200, {}, "\n".join(lines).encode())
-            return
-        if self.path == "/asked":
-            Late.counts[_WAITS] = one_after_the_other(Late.spans)
-            body = "\n".join(f"{name} {count}" for name, count in Late.counts.items()).encode()
-            Late.counts.clear()
-            Late.spans.clear()
-            Late.names.clear()
-            self._answer(200, {}, body)
-            return
-        begin = time.monotonic()
-        time.sleep(Late.latency)
-        parts = self.path.partition("?")[0].split("/")
-        Late.counts[f"{self.command}:{'/'.join(parts[2:-1]) or parts[-1] or 'list'}"] += 1
-        connection = HTTPConnection("127.0.0.1", Late.server_port, timeout=120)
-        headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
-        connection.request(self.command, self.path, body, headers)
-        found = connection.getresponse()
-        kept = {
-            k: v
-            for k, v in found.getheaders()
-            if k.lower() not in ("connection", "transfer-encoding", "content-length")
-        }
-        length = found.getheader("content-length")
-        raw = found.read()
-        connection.close()
-        Late.spans.append((begin, time.monotonic()))
-        Late.names.append(
-            f"{self.command} {found.status} {'/'.join(self.path.split('/')[2:])[:90]}"
-        )
-        Late.counts[_READ] += len(raw)
-        Late.counts[_WRITTEN] += len(body)
-        self._answer(found.status, kept, raw, length if self.command == "HEAD" else None)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("do_"):
-            return self._pass
-        raise AttributeError(name)
-
-    def _answer(
-        self, status: int, headers: dict[str, str], body: bytes, length: str | None = None
-    ) -> None:
-        self.send_response_only(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("content-length", length or str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-def one_after_the_other(spans: list[tuple[float, float]]) -> int:
-    """Return how many requests there are at most of which each came behind the answer before."""
-    found, free = 0, 0.0
-    for begin, end in sorted(spans, key=lambda each: each[1]):
-        if begin >= free:
-            found, free = found + 1, end
-    return found
-
-
-def serve(port: int, server: int, latency: float) -> None:
-    """Run the proxy until the process ends."""
-    Late.server_port, Late.latency = server, latency
-    ThreadingHTTPServer(("127.0.0.1", port), Late).serve_forever()
-
-
-def asked_of(proxy: int) -> Counter[str]:
-    """Return the requests since the last call, by kind."""
-    connection = HTTPConnection("127.0.0.1", proxy, timeout=30)
-    connection.request("GET", "/asked")
-    answer = connection.getresponse().read().decode()
-    connection.close()
-    pairs = (line.rpartition(" ") for line in answer.splitlines())
-    return Counter({name: int(count) for name, _, count in pairs})
-
-
-def trace_of(proxy: int) -> str:
-    """Return a line for each request since the last count: its begin, its end, and its name."""
-    connection = HTTPConnection("127.0.0.1", proxy, timeout=30)
-    connection.request("GET", "/trace")
-    answer = connection.getresponse().read().decode()
-    connection.close()
-    return answer
 
 
 if __name__ == "__main__":

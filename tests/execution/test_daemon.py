@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from icevirt.execution import spark_daemon
@@ -34,6 +35,14 @@ def test_nothing_that_is_imported_before_workers_are_forked_starts_a_thread():
         env={**os.environ, "OMP_NUM_THREADS": "1"},  # as Spark sets it
     )
     assert json.loads(ran.stdout) == [1, False]  # and nothing that only verifying needs
+
+
+def test_all_scanners_of_this_package_are_imported_before_workers_are_forked():
+    """None costs each worker its import; `SCANNERS` is a list only so that no package is asked."""
+    found = entry_points(group="icevirt.scanners")
+    modules = {each.module for each in found if each.module.startswith("icevirt_scanners.")}
+    assert modules
+    assert modules <= set(spark_daemon.NEEDED)
 
 
 def test_workers_are_forked_with_all_they_need(spark):

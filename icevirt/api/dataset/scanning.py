@@ -212,7 +212,7 @@ def close_catalog(
         executor: Takes what is lacking.
         job: The scan.
         closed: The facts, where they were read already.
-        before: Those of an earlier plan of the same files: values that it read are not read again.
+        before: The facts of an earlier plan of the same files, whose values are read once for both.
 
     Raises:
         ScanError: More files are bad than may be; they are tried again by the next build.

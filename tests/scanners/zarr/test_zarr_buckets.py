@@ -1,6 +1,8 @@
 """Stores in buckets: sizes and etags of all chunks come from listings, none is asked for itself."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import quote
 
 import icechunk
 import numpy as np
@@ -10,7 +12,7 @@ import xarray as xr
 
 import icevirt
 from api.sources.test_object_stores import access_to, below
-from icevirt.errors import StaleReferenceError
+from icevirt.errors import StaleReferenceError, StorageError
 from icevirt.objects import source_access, store_listings, stores
 from scanners.zarr.zarr_stores import consolidate, month, write_month
 
@@ -90,6 +92,11 @@ def test_a_store_is_named_by_its_folder_or_its_document(s3, tmp_path):
         assert len(plan.arrays) == 5
 
 
+ODD = (
+    'f #"%l~t'  # characters that URLs and paths of obstore escape, some before and some behind "%"
+)
+
+
 def test_long_folders_are_listed_by_their_folders_and_short_ones_at_once(s3, monkeypatch):
     """The same objects, whichever folders are long; what lies in a folder follows one another.
 
@@ -97,7 +104,10 @@ def test_long_folders_are_listed_by_their_folders_and_short_ones_at_once(s3, mon
     """
     keys = [f"a/c/{row}/{column}" for row in range(4) for column in range(3)]
     keys += ["zarr.json", "a/zarr.json", "a/c/odd", "b/zarr.json", "b/c/0"]
-    flat = ["f l~t/zarr.json", *(f"f l~t/c.{row}.{column}" for row in range(13) for column in "01")]
+    flat = [
+        f"{ODD}/zarr.json",
+        *(f"{ODD}/c.{row}.{column}" for row in range(13) for column in "01"),
+    ]
     line = ["line/.zarray", *(f"line/{number}" for number in range(23))]
     keys += [*flat, *line]
     for key in keys:
@@ -121,7 +131,38 @@ def test_long_folders_are_listed_by_their_folders_and_short_ones_at_once(s3, mon
         for some in (flat, line):
             assert [name for name in names if name in some] == sorted(some)
     divided = {each.folder.rpartition("/")[2] for each in asked if each.after}
-    assert {"f l~t", "line"} <= divided
+    assert {ODD, "line"} <= divided
+
+
+@pytest.mark.parametrize("server", ["s3", "gcs"])
+def test_a_flat_folder_is_listed_in_ranges_or_refused_where_names_are_out_of_order(
+    server, request, monkeypatch
+):
+    place = request.getfixturevalue(server)
+    keys = sorted(["zarr.json", *(f"c.{row}.{column}" for row in range(12) for column in "01")])
+    for key in keys:
+        obstore.put(place.store(), f"{ODD}/{key}", b"x")
+    monkeypatch.setattr(store_listings, "_PAGE_OF_BUCKET", 2)
+    monkeypatch.setattr(store_listings, "_FEW", 2)
+    library = store_listings.obstore()
+    offsets = []
+
+    def listed(*given, offset=None, **how):
+        offsets.append(offset)
+        return library.list(*given, offset=offset, **how)
+
+    def disordered(*given, offset=None, **how):
+        pages = library.list(*given, offset=offset, **how)
+        return (page[::-1] if offset else page for page in pages)
+
+    url = f"{place.url}/{quote(ODD)}/zarr.json"
+    with source_access.grant_access(source_access.SourceAccess.of(access_to(place)[0])):
+        monkeypatch.setattr(store_listings, "obstore", lambda: SimpleNamespace(list=listed))
+        assert [*store_listings.list_store(url).keys] == keys
+        assert any(offsets)
+        monkeypatch.setattr(store_listings, "obstore", lambda: SimpleNamespace(list=disordered))
+        with pytest.raises(StorageError, match="in the order of their names"):
+            store_listings.list_store(url)
 
 
 @pytest.mark.parametrize("server", ["gcs", "azure"])
